@@ -1,0 +1,52 @@
+# The two commands that matter are `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+
+.PHONY: demo test lint format bench clean help
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/core  ## hospitals cluster together and forget patients; draws a picture
+	@$(BIN)/fedforget demo
+
+test: $(VENV)/dev  ## every test except the long campaigns
+	@$(BIN)/fedforget warm-up
+	$(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/dev  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/dev  ## every benchmark, single-threaded
+	@$(BIN)/fedforget warm-up
+	@for script in seeding forgetting memory quality; do \
+	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+clean:  ## remove everything that these commands made
+	rm -rf $(VENV) demo-output dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("fedforget needs Python 3.11 or later" if sys.version_info < (3, 11) else 0)'
+	@echo "Setting up $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing fedforget and its dependencies into $(VENV) …"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/core
+	@echo "Installing the development tools into $(VENV) …"
+	@$(PIP) -e '.[dev]'
+	@touch $@

@@ -1,0 +1,178 @@
+"""The public grid on which clients report, and the box that it covers.
+
+Nothing here may depend on the data: bounds, step and shift are configuration, agreed before the
+first record is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedforget.clustering import kernels
+from fedforget.clustering.distance import Floats
+from fedforget.clustering.partition import FixedPoint
+from fedforget.clustering.prf import Ints, Secret, keys_of_integers
+from fedforget.errors import OutOfBoundsError
+
+Scale = Literal["none", "box"]
+
+SMALLEST_STEP = 2.0**-24
+
+
+def parse_bounds(bounds: Any, n_features: int) -> Floats:
+    """Bounds as an (n_features, 2) array, from one (low, high) pair or one a feature."""
+    try:
+        array = np.asarray(bounds, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"bounds must be numbers: one (low, high) pair, or one for each of the"
+            f" {n_features} features; got {bounds!r}"
+        ) from None
+    if array.shape == (2,):
+        array = np.tile(array, (n_features, 1))
+    if array.shape != (n_features, 2):
+        raise ValueError(
+            f"bounds must be one (low, high) pair, or one for each of the {n_features} features;"
+            f" got an array of shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("bounds must be finite")
+    reversed_at = np.flatnonzero(array[:, 0] > array[:, 1])
+    if len(reversed_at):
+        feature = int(reversed_at[0])
+        low, high = array[feature].tolist()
+        raise ValueError(f"bounds are reversed for feature {feature}: low {low} > high {high}")
+    if np.abs(array).max(initial=0.0) > 1e100:
+        raise ValueError("bounds beyond 1e100 are refused: squared distances could overflow")
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A box, cut into bins of equal width.
+
+    Parameters
+    ----------
+    bounds : (d, 2) the box.
+    step : width of a bin as a fraction of the widest feature (``scale="none"``), or of each
+        feature's own range (``scale="box"``).
+    scale : ``"none"`` clusters the values as they are; ``"box"`` maps each feature to [0, 1] first.
+    shift_seed : where given, the bins of a feature are shifted by a public random part of a step.
+
+    Attributes
+    ----------
+    levels : the number of bins along each feature; 1 where low equals high.
+
+    Examples
+    --------
+    >>> grid = Grid(np.array([[0.0, 10.0], [0.0, 5.0], [3.0, 3.0]]), step=0.25)
+    >>> grid.levels
+    array([5, 3, 1])
+    >>> grid.bins(np.array([[1.2, 5.0, 3.0]]))
+    array([[0, 2, 0]])
+    """
+
+    bounds: Floats
+    step: float
+    scale: Scale = "none"
+    shift_seed: Secret | None = None
+    low: Floats = field(init=False)
+    span: Floats = field(init=False)
+    offset: Floats = field(init=False)
+    extent: float = field(init=False)
+    shift: Floats = field(init=False)
+    levels: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not SMALLEST_STEP <= self.step <= 1.0:
+            raise ValueError(
+                f"step must lie between 2^-24 and 1 (the whole box), got {self.step!r}"
+            )
+        low, high = self.bounds.T.copy()
+        ranges = high - low
+        widest = float(ranges.max(initial=0.0)) or 1.0
+        constant = np.zeros_like(low)
+        derived: dict[str, Any] = {"low": low}
+        if self.scale == "box":
+            derived |= {"span": np.where(ranges > 0.0, ranges, 1.0)}
+            derived |= {"offset": constant, "extent": 1.0}
+        else:
+            derived |= {"span": np.full_like(low, widest), "offset": low, "extent": widest}
+        shift = constant
+        if self.shift_seed is not None:
+            keys = keys_of_integers(self.shift_seed, b"f", np.arange(len(low)))
+            # In [-1/2, 1/2) of a step, so that the lowest value always falls into bin 0.
+            shift = ((keys.low >> np.uint64(11)) * 2.0**-53 - 0.5) * self.step
+        derived |= {"shift": np.where(ranges > 0.0, shift, 0.0)}
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        top = self._indices((ranges / self.span)[np.newaxis])[0]
+        object.__setattr__(self, "levels", top + 1)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.bounds)
+
+    @property
+    def fixed_point(self) -> FixedPoint:
+        """How clustered values become fixed-point integers."""
+        return FixedPoint(self.offset, self.extent)
+
+    def check_inside(self, values: Floats, names: Sequence[str] | None = None) -> None:
+        """Refuse values outside the box, naming the first one's row and column."""
+        outside = (values < self.bounds[:, 0]) | (values > self.bounds[:, 1])
+        if not outside.any():
+            return
+        row, column = (int(i) for i in np.argwhere(outside)[0])
+        low, high = self.bounds[column].tolist()
+        feature = f"column {column}" + (f" ({names[column]!r})" if names is not None else "")
+        raise OutOfBoundsError(
+            f"row {row}, {feature}: {values[row, column].item()!r} is outside the bounds"
+            f" [{low!r}, {high!r}] ({int(outside.sum())} such values in all);"
+            f" widen the bounds of a new federation, or pass clip=True"
+        )
+
+    def clip(self, values: Floats) -> Floats:
+        """Move values outside the box to its border."""
+        return np.clip(values, self.bounds[:, 0], self.bounds[:, 1])
+
+    def to_clustered(self, values: Floats) -> Floats:
+        """From the caller's units to the space that is clustered (a copy, C-contiguous)."""
+        if self.scale == "none":
+            return np.array(values, dtype=np.float64, order="C")
+        clustered: Floats = np.subtract(values, self.low, order="C")
+        clustered /= self.span
+        return clustered
+
+    def to_units(self, clustered: Floats) -> Floats:
+        """From the clustered space to fractions of the box."""
+        units: Floats = (clustered - self.offset) / self.extent
+        return units
+
+    def from_units(self, units: Floats) -> tuple[Floats, Floats]:
+        """Fractions of the box as points of the clustered space and in the caller's units."""
+        clustered = self.offset + units * self.extent
+        return clustered, clustered if self.scale == "none" else self.low + units * self.span
+
+    def _indices(self, units: Floats) -> Ints:
+        out = np.empty(units.shape, dtype=np.int64)
+        kernels.bin_indices(np.ascontiguousarray(units), self.step, self.shift, out)
+        return out
+
+    def bins_of_units(self, units: Floats) -> Ints:
+        """The bin nearest to each point; ties go to the smaller index."""
+        return np.minimum(self._indices(units), self.levels - 1)
+
+    def bins(self, values: npt.ArrayLike) -> Ints:
+        """The bin nearest to each point in the caller's units."""
+        return self.bins_of_units(self.to_units(self.to_clustered(np.asarray(values, float))))
+
+    def units_of_bins(self, bins: Floats | Ints) -> Floats:
+        """The centres of bins as fractions of the box; bins may be fractional (centroids)."""
+        units: Floats = bins * self.step + self.shift
+        return units

@@ -1,0 +1,673 @@
+"""The compiled loops: arrays in, arrays out, and nothing else.
+
+Every function here is a numba kernel.  Arguments are validated by the callers; an argument that
+a kernel writes to is marked OUT, everything else is only read.
+
+Two rules make the results reproducible bit for bit, on any machine and for any batch of rows:
+
+* A squared distance is always computed by :func:`squared_distance`, whose order of summation
+  depends on the number of features alone.  Other ways of getting at a distance (a matrix product,
+  the triangle inequality) may only *rule out* candidates, with a margin that covers their error.
+* No fast-math, no fused multiply-add, and no function of the C library: the logarithm below is
+  made of additions, multiplications and divisions, which IEEE 754 rounds the same way everywhere.
+
+All kernels live in one module because numba's on-disk cache looks only at the file of the kernel
+itself: a kernel cached here can never call an outdated helper from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+Function = Callable[..., Any]
+
+KERNELS: list[Any] = []
+"""Every compiled function of this module, so that a warm-up can see which ones were cached."""
+
+
+def kernel(function: Function) -> Function:
+    """Compile ``function`` on first use, strictly IEEE, without the GIL, cached on disk."""
+    compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    KERNELS.append(compiled)
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """Compile a small helper into each kernel that calls it, where the loops can be vectorised."""
+    return numba.njit(inline="always", error_model="numpy")(function)
+
+
+# --------------------------------------------------------------------------------------------
+# Distances
+# --------------------------------------------------------------------------------------------
+
+
+@inlined
+def squared_distance(x, y):
+    """Sum of squared differences: four interleaved partial sums, then the remaining features."""
+    d = x.shape[0]
+    s0 = s1 = s2 = s3 = 0.0
+    for group in range(d // 4):
+        t = group * 4
+        e0 = x[t] - y[t]
+        e1 = x[t + 1] - y[t + 1]
+        e2 = x[t + 2] - y[t + 2]
+        e3 = x[t + 3] - y[t + 3]
+        s0 += e0 * e0
+        s1 += e1 * e1
+        s2 += e2 * e2
+        s3 += e3 * e3
+    rest = 0.0
+    for t in range(d - d % 4, d):
+        e = x[t] - y[t]
+        rest += e * e
+    return ((s0 + s2) + (s1 + s3)) + rest
+
+
+@kernel
+def distances_to(values, centre, out):
+    """Write every row's squared distance to one centre.  OUT: out."""
+    for i in range(values.shape[0]):
+        out[i] = squared_distance(values[i], centre)
+
+
+@kernel
+def pairwise_distances(values, centres, out):
+    """Write the squared distance of every row to every centre.  OUT: out."""
+    for i in range(values.shape[0]):
+        for k in range(centres.shape[0]):
+            out[i, k] = squared_distance(values[i], centres[k])
+
+
+TILE = 64
+
+
+@kernel
+def meet_tiled(values, centres, first, d2, label):
+    """Let every row meet the centres ``first`` and later.  OUT: d2, label.
+
+    Rows are taken 64 at a time, turned so that the inner loops run over rows and are vectorised.
+    Each row's sum has the order of :func:`squared_distance`: four interleaved sums, then the rest.
+    """
+    n, d = values.shape
+    turned = np.zeros((d, TILE))
+    s0 = np.empty(TILE)
+    s1 = np.empty(TILE)
+    s2 = np.empty(TILE)
+    s3 = np.empty(TILE)
+    for begin in range(0, n, TILE):
+        m = min(TILE, n - begin)
+        for i in range(m):
+            x = values[begin + i]
+            for t in range(d):
+                turned[t, i] = x[t]
+        best = d2[begin : begin + m]
+        nearest = label[begin : begin + m]
+        for k in range(first, centres.shape[0]):
+            c = centres[k]
+            for i in range(TILE):
+                s0[i] = 0.0
+                s1[i] = 0.0
+                s2[i] = 0.0
+                s3[i] = 0.0
+            for pair in range(d // 8):
+                t = pair * 8
+                x0, x1, x2, x3 = turned[t], turned[t + 1], turned[t + 2], turned[t + 3]
+                x4, x5, x6, x7 = turned[t + 4], turned[t + 5], turned[t + 6], turned[t + 7]
+                c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
+                c4, c5, c6, c7 = c[t + 4], c[t + 5], c[t + 6], c[t + 7]
+                for i in range(TILE):
+                    e0 = x0[i] - c0
+                    e1 = x1[i] - c1
+                    e2 = x2[i] - c2
+                    e3 = x3[i] - c3
+                    e4 = x4[i] - c4
+                    e5 = x5[i] - c5
+                    e6 = x6[i] - c6
+                    e7 = x7[i] - c7
+                    s0[i] = (s0[i] + e0 * e0) + e4 * e4
+                    s1[i] = (s1[i] + e1 * e1) + e5 * e5
+                    s2[i] = (s2[i] + e2 * e2) + e6 * e6
+                    s3[i] = (s3[i] + e3 * e3) + e7 * e7
+            for group in range(2 * (d // 8), d // 4):
+                t = group * 4
+                x0, x1, x2, x3 = turned[t], turned[t + 1], turned[t + 2], turned[t + 3]
+                c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
+                for i in range(TILE):
+                    e0 = x0[i] - c0
+                    e1 = x1[i] - c1
+                    e2 = x2[i] - c2
+                    e3 = x3[i] - c3
+                    s0[i] += e0 * e0
+                    s1[i] += e1 * e1
+                    s2[i] += e2 * e2
+                    s3[i] += e3 * e3
+            for i in range(TILE):
+                s0[i] = (s0[i] + s2[i]) + (s1[i] + s3[i])
+                s1[i] = 0.0
+            for t in range(d - d % 4, d):
+                x0 = turned[t]
+                c0 = c[t]
+                for i in range(TILE):
+                    e = x0[i] - c0
+                    s1[i] += e * e
+            for i in range(m):
+                distance = s0[i] + s1[i]
+                if distance < best[i]:
+                    best[i] = distance
+                    nearest[i] = k
+
+
+@kernel
+def meet_screened(values, centres, first, products, norms, radius, unit, d2, label):
+    """Like :func:`meet_tiled`, with a matrix product to rule centres out.  OUT: d2, label.
+
+    ``products`` holds values @ centres.T.  With the known distance to the present centre a,
+    |x - c_k|^2 = |x - c_a|^2 + |c_k|^2 - |c_a|^2 - 2 x.(c_k - c_a), and ``margin`` bounds the error
+    of both sides for any way to sum the product (docs/math.md).  Whatever lies within the margin
+    of the smallest estimate is settled by the exact kernel.
+    """
+    n_centres = centres.shape[0]
+    for i in range(values.shape[0]):
+        best = d2[i]
+        nearest = label[i]
+        length = np.sqrt(best) + 2.0 * radius
+        margin = unit * length * length
+        base = best - norms[nearest] + 2.0 * products[i, nearest]
+        lowest = np.inf
+        for k in range(first, n_centres):
+            estimate = norms[k] - 2.0 * products[i, k]
+            lowest = estimate if estimate < lowest else lowest
+        limit = min(base + lowest + margin, best) + margin
+        if base + lowest <= limit:
+            for k in range(first, n_centres):
+                if base + norms[k] - 2.0 * products[i, k] <= limit:
+                    distance = squared_distance(values[i], centres[k])
+                    if distance < best:
+                        best = distance
+                        nearest = k
+        d2[i] = best
+        label[i] = nearest
+
+
+@kernel
+def forget_centres(values, centres, kept, d2, label, met):
+    """Go back to the first ``kept`` centres.  OUT: d2, label, met.
+
+    A row whose nearest centre stands keeps it: it is the nearest of fewer centres too.  The other
+    rows meet all the kept ones.
+    """
+    for i in range(values.shape[0]):
+        if label[i] >= kept:
+            best = np.inf
+            nearest = -1
+            for k in range(kept):
+                distance = squared_distance(values[i], centres[k])
+                if distance < best:
+                    best = distance
+                    nearest = k
+            d2[i] = best
+            label[i] = nearest
+        met[i] = kept
+
+
+@kernel
+def all_within(values, limit):
+    """Whether every value is a number of magnitude at most ``limit``; NaN is not."""
+    for i in range(values.shape[0]):
+        row = values[i]
+        bad = 0
+        for t in range(row.shape[0]):
+            bad += 0 if abs(row[t]) <= limit else 1
+        if bad:
+            return False
+    return True
+
+
+@kernel
+def copy_within(values, limit, out):
+    """:func:`all_within`, copying on the way.  OUT: out."""
+    bad = 0
+    for i in range(values.shape[0]):
+        row = values[i]
+        copied = out[i]
+        for t in range(row.shape[0]):
+            copied[t] = row[t]
+            bad += 0 if abs(row[t]) <= limit else 1
+    return bad == 0
+
+
+# --------------------------------------------------------------------------------------------
+# Keyed randomness: SipHash for a record's key, a counter-based mix for its clocks
+# --------------------------------------------------------------------------------------------
+
+
+@inlined
+def _rotate(x, bits):
+    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+
+@inlined
+def _sip_round(v0, v1, v2, v3):
+    v0 += v1
+    v1 = _rotate(v1, 13) ^ v0
+    v0 = _rotate(v0, 32)
+    v2 += v3
+    v3 = _rotate(v3, 16) ^ v2
+    v0 += v3
+    v3 = _rotate(v3, 21) ^ v0
+    v2 += v1
+    v1 = _rotate(v1, 17) ^ v2
+    v2 = _rotate(v2, 32)
+    return v0, v1, v2, v3
+
+
+@inlined
+def _sip_start(key0, key1):
+    v0 = key0 ^ np.uint64(0x736F6D6570736575)
+    v1 = key1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
+    v2 = key0 ^ np.uint64(0x6C7967656E657261)
+    v3 = key1 ^ np.uint64(0x7465646279746573)
+    return v0, v1, v2, v3
+
+
+@inlined
+def _sip_absorb(v0, v1, v2, v3, word):
+    v3 ^= word
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return v0 ^ word, v1, v2, v3
+
+
+@inlined
+def _sip_finish(v0, v1, v2, v3):
+    v2 ^= np.uint64(0xEE)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    low = v0 ^ v1 ^ v2 ^ v3
+    v1 ^= np.uint64(0xDD)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return low, v0 ^ v1 ^ v2 ^ v3
+
+
+@kernel
+def siphash_messages(key0, key1, data, offsets, out0, out1):
+    """SipHash-2-4 with 128 bits of output of each message.  OUT: out0, out1.
+
+    Message ``i`` is ``data[offsets[i]:offsets[i + 1]]`` (Aumasson and Bernstein, 2012).
+    """
+    for i in range(out0.shape[0]):
+        begin = offsets[i]
+        length = offsets[i + 1] - begin
+        v0, v1, v2, v3 = _sip_start(key0, key1)
+        for block in range(length // 8):
+            at = begin + 8 * block
+            word = np.uint64(0)
+            for byte in range(8):
+                word |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
+            v0, v1, v2, v3 = _sip_absorb(v0, v1, v2, v3, word)
+        word = np.uint64(length & 0xFF) << np.uint64(56)
+        at = begin + length - length % 8
+        for byte in range(length % 8):
+            word |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
+        v0, v1, v2, v3 = _sip_absorb(v0, v1, v2, v3, word)
+        out0[i], out1[i] = _sip_finish(v0, v1, v2, v3)
+
+
+@kernel
+def siphash_integers(key0, key1, tag, numbers, out0, out1):
+    """:func:`siphash_messages` of ``tag`` (one byte) and a little-endian int64.  OUT: out0, out1."""
+    for i in range(numbers.shape[0]):
+        number = np.uint64(numbers[i])
+        v0, v1, v2, v3 = _sip_start(key0, key1)
+        v0, v1, v2, v3 = _sip_absorb(v0, v1, v2, v3, (number << np.uint64(8)) | tag)
+        last = (number >> np.uint64(56)) | (np.uint64(9) << np.uint64(56))
+        v0, v1, v2, v3 = _sip_absorb(v0, v1, v2, v3, last)
+        out0[i], out1[i] = _sip_finish(v0, v1, v2, v3)
+
+
+@inlined
+def draw(key0, key1, counter):
+    """64 pseudorandom bits from a 128-bit key and a counter.
+
+    SplitMix64's finaliser over a Weyl sequence that starts at ``key0``, whitened by ``key1`` half
+    way.  For a uniform ``key0`` each single output is exactly uniform, whatever the counter.
+    """
+    z = key0 + counter * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z ^= key1
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@inlined
+def uniform(bits):
+    """Map 64 bits to (0, 1): (bits + 1/2) * 2^-64, kept below 1."""
+    u = (np.float64(bits) + 0.5) * 5.421010862427522e-20
+    return u if u < 0.9999999999999999 else 0.9999999999999999
+
+
+@kernel
+def exponential(u):
+    """-log(1 - u) for u in (0, 1), from basic operations only; relative error below 1e-15.
+
+    log(m) = 2 artanh((m - 1) / (m + 1)) by its series, after doubling m = 1 - u until it lies in
+    [1/sqrt 2, sqrt 2).  Small u skip the subtraction, which would lose their low bits.
+    """
+    if u < 0.25:
+        s = u / (2.0 - u)
+        doublings = 0.0
+    else:
+        m = 1.0 - u
+        doublings = 0.0
+        while m < 0.7071067811865476:
+            m *= 2.0
+            doublings += 1.0
+        s = (1.0 - m) / (1.0 + m)
+    z = s * s
+    series = 0.0
+    for term in range(12, 0, -1):
+        series = (series + 1.0 / (2.0 * term + 1.0)) * z
+    return doublings * 0.6931471805599453 + 2.0 * (s + s * series)
+
+
+# --------------------------------------------------------------------------------------------
+# The race
+# --------------------------------------------------------------------------------------------
+
+BLOCK = 256
+"""Rows screened at once: a loop of this shape is vectorised, and its numbers stay in cache."""
+
+SCREEN = 1.0 + 1e-9
+"""Covers the rounding of the screen; whatever it lets pass is compared exactly."""
+
+
+@inlined
+def _any_below(keys0, keys1, counter, rate, limit):
+    """How many rows of a block have u <= limit * rate: only they can score up to the limit."""
+    hits = 0
+    for i in range(rate.shape[0]):
+        u = (np.float64(draw(keys0[i], keys1[i], counter)) + 0.5) * 5.421010862427522e-20
+        hits += 1 if u <= limit * rate[i] else 0
+    return hits
+
+
+@kernel
+def race_step(values, seeds, n_seeds, weights, keys0, keys1, counter, rate, label, met):
+    """One step of the race: the row with the smallest score E / rate.  OUT: rate, label, met.
+
+    ``rate`` is the row's weight times D^2, or an upper bound of it for a row that has not met all
+    ``n_seeds`` seeds; a row is brought up to date only when its bound could win.  Since
+    -log(1 - u) >= u, the comparison needs no logarithm until then.  ``weights`` is empty for
+    unit weights.
+
+    Returns the winning row (-1: none has a finite score), its score, and how many rows share it.
+    """
+    n = values.shape[0]
+
+    # Which row looks best by the stale rates?  Its true score makes a sharp first threshold.
+    hint = -1
+    lowest = np.inf
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        if lowest < np.inf and not _any_below(
+            keys0[begin:end], keys1[begin:end], counter, rate[begin:end], lowest
+        ):
+            continue
+        for i in range(begin, end):
+            u = uniform(draw(keys0[i], keys1[i], counter))
+            if rate[i] > 0.0 and u / rate[i] < lowest:
+                lowest = u / rate[i]
+                hint = i
+    if hint < 0:
+        return -1, np.inf, 0
+
+    _refresh(values, seeds, n_seeds, weights, hint, rate, label, met)
+    winner = -1
+    best = np.inf
+    ties = 0
+    if rate[hint] > 0.0:
+        score = exponential(uniform(draw(keys0[hint], keys1[hint], counter))) / rate[hint]
+        if score < best:
+            winner, best, ties = hint, score, 1
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        if best < np.inf and not _any_below(
+            keys0[begin:end], keys1[begin:end], counter, rate[begin:end], best * SCREEN
+        ):
+            continue
+        for i in range(begin, end):
+            u = uniform(draw(keys0[i], keys1[i], counter))
+            if i == hint or not (rate[i] > 0.0 and u <= best * SCREEN * rate[i]):
+                continue
+            _refresh(values, seeds, n_seeds, weights, i, rate, label, met)
+            if not rate[i] > 0.0:
+                continue
+            score = exponential(u) / rate[i]
+            if score < best:
+                winner, best, ties = i, score, 1
+            elif score == best and score < np.inf:
+                ties += 1
+    return winner, best, ties
+
+
+@kernel
+def _refresh(values, seeds, n_seeds, weights, i, rate, label, met):
+    """Let row ``i`` meet the seeds it has not met.  OUT: rate, label, met."""
+    for k in range(met[i], n_seeds):
+        fresh = squared_distance(values[i], seeds[k])
+        if weights.shape[0] > 0:
+            fresh = weights[i] * fresh
+        if fresh < rate[i]:
+            rate[i] = fresh
+            label[i] = k
+    met[i] = n_seeds
+
+
+@kernel
+def tied_rows(values, seeds, n_seeds, weights, keys0, keys1, counter, score, rate, label, met, out):
+    """Mark every row whose score equals ``score``.  OUT: rate, label, met, out."""
+    for i in range(values.shape[0]):
+        _refresh(values, seeds, n_seeds, weights, i, rate, label, met)
+        clock = exponential(uniform(draw(keys0[i], keys1[i], counter)))
+        out[i] = rate[i] > 0.0 and clock / rate[i] == score
+
+
+@kernel
+def challenge(values, keys0, keys1, stream, seeds, scores, out_step, d2, label):
+    """Find the first step at which a new row would beat or equal the winner.
+
+    OUT: out_step (len(scores) where it beats none), and d2, label against all the seeds
+    (meaningful where it beats none).
+    """
+    n_seeds = scores.shape[0]
+    for i in range(values.shape[0]):
+        rate = 1.0
+        nearest = -1
+        out_step[i] = n_seeds
+        for step in range(n_seeds):
+            clock = exponential(uniform(draw(keys0[i], keys1[i], stream + np.uint64(step))))
+            if rate > 0.0 and clock / rate <= scores[step]:
+                out_step[i] = step
+                break
+            distance = squared_distance(values[i], seeds[step])
+            if step == 0 or distance < rate:
+                rate = distance
+                nearest = step
+        d2[i] = rate
+        label[i] = nearest
+
+
+# --------------------------------------------------------------------------------------------
+# Fixed-point values and the grid
+# --------------------------------------------------------------------------------------------
+
+
+@kernel
+def add_fixed_point(values, rows, label, sign, offset, extent, factor, sums, sizes):
+    """Add (or, with sign -1, take away) rows to their clusters' integer sums.  OUT: sums, sizes.
+
+    A coordinate becomes floor(t * factor + 1/2) with t = (value - offset) / extent in [0, 1].
+    """
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        k = label[i]
+        sizes[k] += sign
+        for t in range(values.shape[1]):
+            unit = (values[i, t] - offset[t]) / extent
+            sums[k, t] += sign * np.int64(np.floor(unit * factor + 0.5))
+
+
+@kernel
+def bin_indices(units, step, shift, out):
+    """Index of the grid point step * j + shift nearest to each unit coordinate.  OUT: out.
+
+    Ties go to the smaller index.
+    """
+    for i in range(units.shape[0]):
+        for t in range(units.shape[1]):
+            y = units[i, t] - shift[t]
+            below = np.floor(y / step)
+            if y - step * below > step * (below + 1.0) - y:
+                below += 1.0
+            out[i, t] = np.int64(max(below, 0.0))
+
+
+@kernel
+def scatter_replicates(keys0, keys1, bins, counts, bits, points, point_keys0, point_keys1):
+    """Spread each bin's count over that many points inside the bin.
+
+    Replicate r of a bin depends on the bin's key and r alone.  A point's coordinates are
+    bin * 2^bits plus a draw from [-2^(bits-1), 2^(bits-1)).  OUT: points, point_keys0, point_keys1.
+    """
+    n = 0
+    half = np.int64(1) << np.int64(bits - 1)
+    for j in range(bins.shape[0]):
+        for r in range(counts[j]):
+            counter = (np.uint64(1) << np.uint64(62)) + np.uint64(2) * np.uint64(r)
+            point_keys0[n] = draw(keys0[j], keys1[j], counter)
+            point_keys1[n] = draw(keys0[j], keys1[j], counter + np.uint64(1))
+            for t in range(bins.shape[1]):
+                coordinate = (np.uint64(1) << np.uint64(61)) + np.uint64(t)
+                offset = draw(point_keys0[n], point_keys1[n], coordinate) >> np.uint64(64 - bits)
+                points[n, t] = (bins[j, t] << np.int64(bits)) + np.int64(offset) - half
+            n += 1
+
+
+# --------------------------------------------------------------------------------------------
+# Lloyd's iteration on an integer lattice
+# --------------------------------------------------------------------------------------------
+
+
+@kernel
+def move_points(points, weights, before, after, sums, totals):
+    """Take points that changed their cluster from the old sums to the new.  OUT: sums, totals.
+
+    ``before`` is -1 for a point that belonged to none.  Returns how many points moved.
+    """
+    moved = 0
+    for i in range(points.shape[0]):
+        if before[i] == after[i]:
+            continue
+        moved += 1
+        weight = weights[i]
+        if before[i] >= 0:
+            totals[before[i]] -= weight
+            for t in range(points.shape[1]):
+                sums[before[i], t] -= weight * points[i, t]
+        totals[after[i]] += weight
+        for t in range(points.shape[1]):
+            sums[after[i], t] += weight * points[i, t]
+    return moved
+
+
+@kernel
+def recentre(sums, totals, centres):
+    """Move each centre to the mean of its points; an empty cluster keeps its place.  OUT: centres.
+
+    Returns the sum of the squared moves.
+    """
+    shift = 0.0
+    for k in range(centres.shape[0]):
+        if totals[k] == 0:
+            continue
+        for t in range(centres.shape[1]):
+            mean = np.float64(sums[k, t]) / np.float64(totals[k])
+            shift += (mean - centres[k, t]) * (mean - centres[k, t])
+            centres[k, t] = mean
+    return shift
+
+
+@kernel
+def cluster_losses(weights, d2, label, out):
+    """Add weight * d2 to each point's cluster, in the order of the points.  OUT: out."""
+    for i in range(label.shape[0]):
+        out[label[i]] += weights[i] * d2[i]
+
+
+# --------------------------------------------------------------------------------------------
+# The index of ids: open addressing, linear probing, deletion by shifting back
+# --------------------------------------------------------------------------------------------
+
+
+@kernel
+def index_find(slots0, slots1, handles, keys0, keys1, out):
+    """Look keys up; -1 for a key that is not there.  OUT: out."""
+    mask = np.uint64(handles.shape[0] - 1)
+    for i in range(keys0.shape[0]):
+        at = keys0[i] & mask
+        out[i] = -1
+        while handles[at] >= 0:
+            if slots0[at] == keys0[i] and slots1[at] == keys1[i]:
+                out[i] = handles[at]
+                break
+            at = (at + np.uint64(1)) & mask
+
+
+@kernel
+def index_put(slots0, slots1, handles, keys0, keys1, new, fresh):
+    """Insert keys, or change the handle of those present.  OUT: slots0, slots1, handles, fresh.
+
+    ``fresh`` tells which keys were not there.  The caller keeps the table at most half full.
+    """
+    mask = np.uint64(handles.shape[0] - 1)
+    for i in range(keys0.shape[0]):
+        at = keys0[i] & mask
+        fresh[i] = True
+        while handles[at] >= 0:
+            if slots0[at] == keys0[i] and slots1[at] == keys1[i]:
+                fresh[i] = False
+                break
+            at = (at + np.uint64(1)) & mask
+        slots0[at] = keys0[i]
+        slots1[at] = keys1[i]
+        handles[at] = new[i]
+
+
+@kernel
+def index_drop(slots0, slots1, handles, keys0, keys1):
+    """Remove keys that are present and leave nothing of them.  OUT: slots0, slots1, handles."""
+    one = np.uint64(1)
+    mask = np.uint64(handles.shape[0] - 1)
+    for i in range(keys0.shape[0]):
+        at = keys0[i] & mask
+        while slots0[at] != keys0[i] or slots1[at] != keys1[i] or handles[at] < 0:
+            at = (at + one) & mask
+        gap = at
+        at = (at + one) & mask
+        while handles[at] >= 0:
+            home = slots0[at] & mask
+            if ((at - home) & mask) >= ((at - gap) & mask):
+                slots0[gap] = slots0[at]
+                slots1[gap] = slots1[at]
+                handles[gap] = handles[at]
+                gap = at
+            at = (at + one) & mask
+        slots0[gap] = np.uint64(0)
+        slots1[gap] = np.uint64(0)
+        handles[gap] = -1

@@ -1,0 +1,168 @@
+"""The clusters of one data owner: K-means++ seeds with their members, kept up to date exactly.
+
+This is the paper's Alg. 3.  After every call the seeds, labels, sizes and sums are those of a fresh
+race over the records now held; which records came and went cannot be told from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedforget.clustering import kernels
+from fedforget.clustering.distance import Floats, Labels, meet_centres
+from fedforget.clustering.ids import Ids
+from fedforget.clustering.prf import Ints, Keys
+from fedforget.clustering.race import new_race, run_race
+from fedforget.clustering.records import RecordTable
+
+FIXED_POINT_BITS = 32
+"""Records in the unit cube are rounded to multiples of 2^-32 before they are summed."""
+
+MAX_RECORDS = 2 ** (62 - FIXED_POINT_BITS)
+"""The most records of one owner for which no integer sum can overflow."""
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """How values become integers: t = (value - offset) / extent lies in [0, 1]."""
+
+    offset: Floats
+    extent: float
+
+
+class SeededPartition:
+    """Seeds of one owner's records and the clusters around them.
+
+    Parameters
+    ----------
+    table : the records; the partition takes it over.
+    n_seeds : how many seeds to draw (fewer where there are fewer distinct records).
+    fixed_point : where given, exact integer sums of the clusters are kept as well.
+
+    Attributes
+    ----------
+    seeds : (k, d) the seeds' values, in the order of drawing.
+    scores : the winning scores.
+    sizes, sums : each cluster's number of records and integer sum.
+    """
+
+    def __init__(
+        self, table: RecordTable, n_seeds: int, fixed_point: FixedPoint | None = None
+    ) -> None:
+        self.table = table
+        self.n_seeds = n_seeds
+        self.fixed_point = fixed_point
+        self._seed_rows = np.empty(0, dtype=np.int64)
+        self.scores: Floats = np.empty(0)
+        self.sizes: Ints = np.empty(0, dtype=np.int64)
+        self.sums: Ints = np.empty((0, 0), dtype=np.int64)
+        self._draw_from(0)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def seed_ids(self) -> Ids:
+        """The seeds' ids, in the order of drawing."""
+        return self.table.ids[self._seed_rows]
+
+    def forget(self, rows: Ints) -> int | None:
+        """Erase records; returns the first step drawn again (0-based), None if the seeds stand."""
+        rows = np.sort(rows)
+        removed_seeds = np.flatnonzero(np.isin(self._seed_rows, rows))
+        kept = int(removed_seeds[0]) if len(removed_seeds) else None
+        if kept is None:
+            self._tally(rows, -1)
+        else:
+            # Clusters from `kept` on are dissolved below; only the others must be told.
+            self._tally(rows[self.table.label[rows] < kept], -1)
+        holes, movers = self.table.remove(rows)
+        if kept is not None:
+            self._seed_rows = self._seed_rows[:kept]
+        if len(movers):
+            moved = np.searchsorted(movers, self._seed_rows).clip(max=len(movers) - 1)
+            is_moved = movers[moved] == self._seed_rows
+            self._seed_rows = np.where(is_moved, holes[moved], self._seed_rows)
+        if kept is not None:
+            self._draw_from(kept)
+        return kept
+
+    def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> tuple[Ints, int | None]:
+        """Add records; returns their rows, and the first step drawn again (None: seeds stand)."""
+        n, n_drawn = len(values), len(self.scores)
+        step = np.empty(n, dtype=np.int64)
+        d2, label = np.empty(n), np.empty(n, dtype=np.int32)
+        kernels.challenge(values, *keys, np.uint64(0), self.seeds, self.scores, step, d2, label)
+        first = int(step.min(initial=n_drawn))
+        complete = n_drawn == self.n_seeds or not (d2 > 0.0).any()
+        rows = self.table.append(values, ids, keys, arrival)
+        if first == n_drawn and complete:
+            self.table.d2[rows] = d2
+            self.table.label[rows] = label
+            self._tally(rows, 1)
+            return rows, None
+        self._seed_rows = self._seed_rows[:first]
+        # The new records have met nobody yet; an impossible label makes them meet the kept seeds.
+        self.table.label[rows] = np.iinfo(np.int32).max
+        self._draw_from(first)
+        return rows, first
+
+    def _draw_from(self, kept: int) -> None:
+        """Keep the first ``kept`` seeds, draw the rest again and settle every record's cluster."""
+        table = self.table
+        n = len(table)
+        before = table.label.copy() if kept else None
+        race = new_race(n)
+        race.rows, race.scores = self._seed_rows, self.scores[:kept]
+        race.rate, race.label = table.d2, table.label
+        if kept:
+            kernels.forget_centres(
+                table.values, table.values[race.rows], kept, race.rate, race.label, race.met
+            )
+        else:
+            race.rate[:] = 1.0
+            race.label[:] = -1
+        run_race(race, table.values, table.keys, self.n_seeds, smallest_id=table.smallest_id)
+        self._seed_rows, self.scores = race.rows, race.scores
+        self.seeds = table.values[race.rows]
+        if n:
+            meet_centres(table.values, self.seeds, max(kept, 1), race.rate, race.label)
+        self._recount(before, kept)
+
+    def _recount(self, before: Labels | None, kept: int) -> None:
+        """Sizes and sums after a draw; only records that changed their cluster are counted."""
+        k, d = self.seeds.shape
+        sizes = np.zeros(k, dtype=np.int64)
+        sums = np.zeros((k if self.fixed_point else 0, d), dtype=np.int64)
+        after = self.table.label
+        if before is None:
+            changed = np.arange(len(after))
+        else:
+            sizes[:kept] = self.sizes[:kept]
+            sums[:kept] = self.sums[:kept]
+            changed = np.flatnonzero((before != after) | (before >= kept))
+        self.sizes, self.sums = sizes, sums
+        if before is not None:
+            left = changed[before[changed] < kept]
+            self._tally(left, -1, before)
+        self._tally(changed, 1)
+
+    def _tally(self, rows: Ints, sign: int, label: Labels | None = None) -> None:
+        """Add rows to (or take them from) the sizes and sums of their clusters."""
+        label = self.table.label if label is None else label
+        if self.fixed_point is None:
+            self.sizes += sign * np.bincount(label[rows], minlength=len(self.sizes))
+            return
+        kernels.add_fixed_point(
+            self.table.values,
+            rows,
+            label,
+            sign,
+            self.fixed_point.offset,
+            self.fixed_point.extent,
+            2.0**FIXED_POINT_BITS,
+            self.sums,
+            self.sizes,
+        )

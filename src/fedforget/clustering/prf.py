@@ -1,0 +1,77 @@
+"""Secrets, and the keys that records and bins get from them.
+
+A record's clocks come in two stages.  SipHash-2-4, keyed with the owner's 128-bit secret, turns the
+record's id into a 128-bit record key; a counter-based mix expands that key into one number a step.
+Record keys and clocks never leave their owner, so all that must hold is that nobody without the
+secret can predict or steer the draws, which is SipHash's promise as a pseudorandom function.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedforget.clustering import kernels
+
+UInts = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Secret:
+    """128 bits that key a pseudorandom function.  Its repr does not show them."""
+
+    data: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.data) != 16:
+            raise ValueError(f"a secret has 16 bytes, not {len(self.data)}")
+
+    def derive(self, purpose: str, name: bytes = b"") -> Secret:
+        """A secret of its own for one purpose and name; independent of all the others."""
+        header = purpose.encode()
+        message = len(header).to_bytes(8, "little") + header + name
+        return Secret(hashlib.blake2b(message, key=self.data, digest_size=16).digest())
+
+    @property
+    def words(self) -> tuple[np.uint64, np.uint64]:
+        """The two little-endian halves."""
+        return (
+            np.uint64(int.from_bytes(self.data[:8], "little")),
+            np.uint64(int.from_bytes(self.data[8:], "little")),
+        )
+
+
+class Keys(NamedTuple):
+    """One 128-bit key a row, as two columns."""
+
+    low: UInts
+    high: UInts
+
+
+def keys_of_messages(secret: Secret, data: bytes, offsets: Ints) -> Keys:
+    """SipHash-2-4-128 of ``data[offsets[i]:offsets[i + 1]]`` for every i."""
+    n = len(offsets) - 1
+    keys = Keys(np.empty(n, np.uint64), np.empty(n, np.uint64))
+    buffer = np.frombuffer(data, dtype=np.uint8)
+    kernels.siphash_messages(*secret.words, buffer, offsets, keys.low, keys.high)
+    return keys
+
+
+def keys_of_integers(secret: Secret, tag: bytes, numbers: Ints) -> Keys:
+    """SipHash-2-4-128 of ``tag`` (one byte) followed by the number as a little-endian int64."""
+    n = len(numbers)
+    keys = Keys(np.empty(n, np.uint64), np.empty(n, np.uint64))
+    kernels.siphash_integers(*secret.words, np.uint64(tag[0]), numbers, keys.low, keys.high)
+    return keys
+
+
+def keys_of_vectors(secret: Secret, vectors: Ints) -> Keys:
+    """Keys of integer vectors (the bins of a grid), one a row."""
+    n, d = vectors.shape
+    data = np.ascontiguousarray(vectors, dtype="<i8").tobytes()
+    return keys_of_messages(secret, data, np.arange(n + 1, dtype=np.int64) * (8 * d))

@@ -1,0 +1,144 @@
+"""Everything public that influences a federation's model, and the two lattices it can live on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedforget.clustering.distance import Floats
+from fedforget.clustering.grid import Grid
+from fedforget.clustering.histogram import Histogram
+from fedforget.clustering.partition import FIXED_POINT_BITS, MAX_RECORDS, SeededPartition
+from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.server import (
+    REPLICATE_BITS,
+    LatticePoints,
+    ServerModel,
+    cluster,
+    uniform_points,
+    weighted_points,
+)
+from fedforget.digests import Digest
+
+Representatives = Literal["means", "seeds"]
+ServerPoints = Literal["weighted", "uniform"]
+Lattice = Literal["grid", "fixed-point"]
+Mode = Literal["exact", "paper"]
+
+_FIXED = 2.0**FIXED_POINT_BITS
+
+
+@dataclass(frozen=True, eq=False)
+class Configuration:
+    """The public parameters of a federation.
+
+    Clients and the server are given the same one.  ``lattice`` is ``"grid"`` for the quantised
+    histograms that can be summed securely, ``"fixed-point"`` for exact representatives (the
+    paper's Alg. 5).
+    """
+
+    n_clusters: int
+    local_clusters: int | Mapping[int | str, int]
+    grid: Grid
+    representatives: Representatives
+    lattice: Lattice
+    server_points: ServerPoints
+    mode: Mode
+    n_init: int
+    max_iter: int
+    tol: float
+    public_seed: Secret
+
+    def local_clusters_of(self, client: int | str) -> int:
+        """How many clusters a client draws; a client not named in a mapping draws K."""
+        if isinstance(self.local_clusters, Mapping):
+            return self.local_clusters.get(client, self.n_clusters)
+        return self.local_clusters
+
+    @property
+    def max_records(self) -> int:
+        """The most records for which no integer sum can leave 64 bits."""
+        if self.lattice == "fixed-point":
+            largest = 2**FIXED_POINT_BITS
+        else:
+            largest = max(1, int(self.grid.levels.max(initial=1)))
+            if self.server_points == "uniform":
+                largest <<= REPLICATE_BITS
+        most: int = min(MAX_RECORDS, 2**61 // largest)
+        return most
+
+    # -- the client's side ---------------------------------------------------------------------
+
+    def representatives_of(self, partition: SeededPartition) -> Ints:
+        """The lattice point that stands for each local cluster."""
+        if self.representatives == "seeds":
+            units = self.grid.to_units(partition.seeds)
+            if self.lattice == "fixed-point":
+                return np.floor(units * _FIXED + 0.5).astype(np.int64)
+            return self.grid.bins_of_units(units)
+        sums, sizes = partition.sums, partition.sizes[:, np.newaxis]
+        if self.lattice == "fixed-point":
+            return sums // sizes + (2 * (sums % sizes) >= sizes)
+        return self.grid.bins_of_units(sums / sizes / _FIXED)
+
+    def histogram_of(self, partition: SeededPartition) -> Histogram:
+        """What a client reports: the size of each local cluster at its representative."""
+        return Histogram.of(self.representatives_of(partition), partition.sizes)
+
+    # -- the server's side ---------------------------------------------------------------------
+
+    def model_of(self, aggregate: Histogram) -> ServerModel:
+        """The server's model, a function of the aggregate alone."""
+        points: LatticePoints
+        if self.server_points == "uniform":
+            points = uniform_points(aggregate, self.public_seed)
+        else:
+            points = weighted_points(aggregate, self.public_seed)
+        return cluster(
+            points,
+            self.n_clusters,
+            n_init=self.n_init,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+
+    def coordinates_of(self, points: Ints) -> Floats:
+        """Lattice points in the coordinates of the model's centres."""
+        factor = 2.0**REPLICATE_BITS if self.server_points == "uniform" else 1.0
+        return points.astype(np.float64) * factor
+
+    def centres_of(self, model: ServerModel) -> tuple[Floats, Floats]:
+        """The model's centres, in the clustered space and in the caller's units."""
+        if self.lattice == "fixed-point":
+            units = model.centres / _FIXED
+        else:
+            factor = 2.0**REPLICATE_BITS if self.server_points == "uniform" else 1.0
+            units = self.grid.units_of_bins(model.centres / factor)
+        return self.grid.from_units(units)
+
+    def model_digest(self, aggregate: Histogram, model: ServerModel) -> str:
+        """Digest of the parameters, the aggregate and the centroids."""
+        digest = Digest("model")
+        digest.field("n_clusters", self.n_clusters)
+        per_client = isinstance(self.local_clusters, Mapping)
+        digest.field("local_clusters", "by client" if per_client else str(self.local_clusters))
+        digest.array("bounds", self.grid.bounds)
+        digest.field("scale", self.grid.scale)
+        if self.lattice == "grid":
+            digest.field("step", self.grid.step)
+            digest.array("shift", self.grid.shift)
+        digest.field("lattice", self.lattice)
+        digest.field("representatives", self.representatives)
+        digest.field("server_points", self.server_points)
+        digest.field("mode", self.mode)
+        digest.field("n_init", self.n_init)
+        digest.field("max_iter", self.max_iter)
+        digest.field("tol", self.tol)
+        digest.field("public_seed", self.public_seed.data)
+        digest.array("points", aggregate.points())
+        digest.array("counts", aggregate.counts())
+        digest.array("centres", model.centres)
+        return digest.hex()

@@ -1,0 +1,6 @@
+"""The scikit-learn estimators."""
+
+from fedforget.estimators.federated import FederatedKMeans
+from fedforget.estimators.seeded import SeededKMeans
+
+__all__ = ["FederatedKMeans", "SeededKMeans"]

@@ -1,0 +1,543 @@
+"""Federated K-means with exact forgetting, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.clustering.grid import SMALLEST_STEP, Grid, parse_bounds
+from fedforget.clustering.histogram import Histogram
+from fedforget.clustering.ids import Ids, name_some, parse_ids
+from fedforget.clustering.losses import induced_labels, induced_loss
+from fedforget.clustering.prf import Ints, Secret
+from fedforget.configuration import Configuration
+from fedforget.errors import DataTraceWarning, LatticeOverflowError, UnknownIdError
+from fedforget.estimators import files
+from fedforget.estimators.base import CentreEstimator
+from fedforget.estimators.parameters import (
+    check_choice,
+    check_count,
+    check_distinct,
+    check_flag,
+    check_local_clusters,
+    check_number,
+    check_same_kind,
+    check_values,
+    column_of,
+    locate,
+    refuse_held,
+    root_secret,
+)
+from fedforget.report import Report
+from fedforget.runtime.local import LocalFederation
+
+AGGREGATIONS = ("plain", "centroids")
+
+
+class FederatedKMeans(CentreEstimator):
+    """K-means over the records of several clients, from which any record can be forgotten exactly.
+
+    Each client draws K-means++ seeds among its records and reports, on a public grid, where its
+    local clusters lie and how large they are.  The server clusters the sum of these histograms.
+    After ``forget``, ``learn`` or ``forget_clients`` the model equals, bit for bit, a fresh fit on
+    the records that are left (with the same parameters and an integer ``random_state``).
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters K.
+    bounds : (low, high) or one such pair a feature, default=None
+        The public box that all records lie in.  Left out, it is inferred from the first data, with
+        a warning: inferred bounds keep a trace of records that are forgotten later.
+    scale : {"none", "box"}, default="none"
+        ``"none"`` clusters values as they are; ``"box"`` maps each feature to [0, 1] by its bounds.
+    step : float, default=None
+        Width of a grid bin, as a fraction of the widest feature (of each feature for ``"box"``).
+        Left out, 1/√n is inferred, with the same warning.
+    shift : bool, default=False
+        Shift the grid by a public random part of a step in each feature.
+    clip : bool, default=False
+        Move values outside the bounds to the border instead of refusing them.
+    local_clusters : int or mapping from client to int, default=None
+        How many clusters a client reports; K if left out.  More give a better model and are drawn
+        again more often.
+    representatives : {"means", "seeds"}, default="means"
+        What stands for a local cluster: the mean of its records, or the seed (a record) itself.
+    aggregation : {"plain", "centroids"}, default="plain"
+        ``"plain"`` adds the histograms up in the clear.  ``"centroids"`` reports representatives
+        exactly, without the grid (the paper's Alg. 5).
+    mode : {"exact", "paper"}, default="exact"
+        ``"paper"`` follows the paper's Alg. 4 as printed, for comparison: seeds represent, and a
+        client that need not draw again reports nothing, so that the server keeps counting what it
+        has forgotten.
+    server_points : {"weighted", "uniform"}, default="weighted"
+        Whether the server clusters weighted bin centres, or draws points uniformly in the bins.
+    n_init : int, default=10
+        Restarts at the server.
+    max_iter : int, default=300
+        Most Lloyd iterations of a restart.
+    tol : float, default=0.0
+        Stop when the centres move by less than this, relative to the variance; 0 iterates until
+        no label changes.
+    n_jobs : int, default=None
+        Clients that work at a time, in threads.  The result is the same for any number.
+    random_state : int, RandomState or None, default=None
+        Source of the clients' secrets and of the public seed.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_centres, n_features)
+        In the units of X.  Fewer than K where there are fewer distinct points.
+    labels_, induced_labels_ : ndarray of shape (n_records,)
+        Nearest centre; and the centre of the record's local cluster (the paper's Definition 3.2).
+    inertia_, induced_inertia_ : float
+        The two losses, in the space that was clustered, correctly rounded.
+    n_iter_ : int
+        Lloyd iterations of the best restart.
+    ids_, clients_ : ndarray of shape (n_records,)
+        Each record's id and client.
+    bounds_ : ndarray of shape (n_features, 2)
+        The bounds in force.
+    step_ : float
+        The step in force.
+    model_digest_ : str
+        SHA-256 of the parameters, the aggregate and the centroids.  Equal digests are equal models.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
+
+    Notes
+    -----
+    Attributes with one entry a record keep the order of X; ``forget`` closes the gaps and ``learn``
+    appends.  Only ``fit`` refuses K > n; a model may shrink to nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.1], [0.2], [0.8], [0.9]])
+    >>> model = FederatedKMeans(n_clusters=2, bounds=(0, 1), step=0.01, random_state=0)
+    >>> model.fit(X, clients=["A", "A", "B", "B"], ids=["p1", "p2", "p3", "p4"]).cluster_centers_
+    array([[0.9 ],
+           [0.15]])
+    >>> print(model.forget("p3").removed)
+    1
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        bounds: Any = None,
+        scale: str = "none",
+        step: float | None = None,
+        shift: bool = False,
+        clip: bool = False,
+        local_clusters: Any = None,
+        representatives: str = "means",
+        aggregation: str = "plain",
+        mode: str = "exact",
+        server_points: str = "weighted",
+        n_init: int = 10,
+        max_iter: int = 300,
+        tol: float = 0.0,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.bounds = bounds
+        self.scale = scale
+        self.step = step
+        self.shift = shift
+        self.clip = clip
+        self.local_clusters = local_clusters
+        self.representatives = representatives
+        self.aggregation = aggregation
+        self.mode = mode
+        self.server_points = server_points
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    # -- fitting -------------------------------------------------------------------------------
+
+    def fit(self, X: npt.ArrayLike, y: Any = None, *, clients: Any = None, ids: Any = None) -> Self:
+        """Cluster the records of all clients.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_records, n_features)
+        y : ignored
+        clients : array-like of int or str, default=None
+            The client that holds each record; one client (0) for all if left out.
+        ids : array-like of int or str, default=None
+            The records' ids, unique over the federation; the row numbers if left out.
+        """
+        rows = self._unchecked_rows(X, reset=True)
+        check_values(rows)
+        n = len(rows)
+        if check_count("n_clusters", self.n_clusters) > n:
+            raise ValueError(f"n_samples={n} should be at least n_clusters={self.n_clusters}")
+        id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
+        names = np.zeros(n, dtype=np.int64) if clients is None else column_of(clients, n, "clients")
+        check_distinct(id_column)
+        root = root_secret(self.random_state)
+        bounds = self._bounds_for(rows)
+        config = self._configure(bounds, self._step_for(n), root)
+        if not check_flag("clip", self.clip):
+            config.grid.check_inside(rows, getattr(self, "feature_names_in_", None))
+        self._check_room(config, n)
+        federation = LocalFederation(config, root, self.n_jobs)
+        federation.learn(rows, id_column, names, self._convert(config.grid))
+        self._adopt(federation)
+        return self
+
+    def _bounds_for(self, X: Floats) -> Floats:
+        if self.bounds is not None:
+            return parse_bounds(self.bounds, X.shape[1])
+        warnings.warn(
+            "bounds were inferred from the data and are frozen in bounds_: they keep a trace of"
+            " the extreme records even after those are forgotten, and later records outside them"
+            " are refused. Pass public bounds to avoid both.",
+            DataTraceWarning,
+            stacklevel=3,
+        )
+        return np.stack([X.min(axis=0), X.max(axis=0)], axis=1)
+
+    def _step_for(self, n: int) -> float:
+        if self.step is not None:
+            return check_number("step", self.step, SMALLEST_STEP, 1.0)
+        if self.aggregation != "centroids":
+            warnings.warn(
+                "step was inferred as 1/sqrt(n) and is frozen in step_: it keeps a trace of how"
+                " many records there once were. Pass a public step to avoid this.",
+                DataTraceWarning,
+                stacklevel=3,
+            )
+        return max(1.0 / math.sqrt(n), SMALLEST_STEP)
+
+    def _configure(self, bounds: Floats, step: float, root: Secret) -> Configuration:
+        """Check every parameter and gather the public ones."""
+        aggregation = check_choice("aggregation", self.aggregation, AGGREGATIONS)
+        mode = check_choice("mode", self.mode, ("exact", "paper"))
+        representatives = check_choice("representatives", self.representatives, ("means", "seeds"))
+        server_points = check_choice("server_points", self.server_points, ("weighted", "uniform"))
+        if aggregation == "centroids" and server_points == "uniform":
+            raise ValueError(
+                'server_points="uniform" draws points in the bins of a grid, and'
+                ' aggregation="centroids" has none; use server_points="weighted"'
+            )
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, int) or self.n_jobs == 0):
+            raise ValueError(f"n_jobs must be None or an integer other than 0, got {self.n_jobs!r}")
+        public_seed = root.derive("public seed")
+        shifted = check_flag("shift", self.shift)
+        grid = Grid(
+            bounds,
+            step,
+            check_choice("scale", self.scale, ("none", "box")),
+            public_seed.derive("shift") if shifted else None,
+        )
+        n_clusters = check_count("n_clusters", self.n_clusters)
+        return Configuration(
+            n_clusters=n_clusters,
+            local_clusters=check_local_clusters(self.local_clusters, n_clusters),
+            grid=grid,
+            representatives="seeds" if mode == "paper" else representatives,
+            lattice="fixed-point" if aggregation == "centroids" else "grid",
+            server_points=server_points,
+            mode=mode,
+            n_init=check_count("n_init", self.n_init),
+            max_iter=check_count("max_iter", self.max_iter),
+            tol=check_number("tol", self.tol, 0.0, np.inf),
+            public_seed=public_seed,
+        )
+
+    @staticmethod
+    def _check_room(config: Configuration, n: int) -> None:
+        if n > config.max_records:
+            raise LatticeOverflowError(
+                f"{n} records could overflow the integer sums of this lattice, which has room for"
+                f" {config.max_records}; use a larger step"
+            )
+
+    def _convert(self, grid: Grid) -> Any:
+        if self.clip:
+            return lambda rows: grid.to_clustered(grid.clip(rows))
+        return grid.to_clustered
+
+    def _adopt(self, federation: LocalFederation) -> None:
+        self._federation = federation
+        self._cache: dict[str, Any] = {}
+        self.bounds_ = federation.config.grid.bounds.copy()
+        self.step_ = federation.config.grid.step
+
+    # -- forgetting and learning ---------------------------------------------------------------
+
+    def forget(self, ids: Any) -> Report:
+        """Erase records, whoever holds them.
+
+        Parameters
+        ----------
+        ids : an id, or an array-like of them
+            All of them must be held; otherwise nothing changes.
+
+        Returns
+        -------
+        Report
+        """
+        check_is_fitted(self)
+        _, handles = locate(ids, self._federation.find)
+        return self._changed(self._federation.forget(handles))
+
+    def forget_clients(self, names: Any) -> Report:
+        """Erase clients with all their records.
+
+        Parameters
+        ----------
+        names : a client's name, or an array-like of them
+
+        Returns
+        -------
+        Report
+        """
+        check_is_fitted(self)
+        wanted = parse_ids(names, "clients")
+        check_distinct(wanted, "clients")
+        held = self._federation.clients
+        missing = [name for name in wanted.tolist() if name not in held]
+        if missing:
+            raise UnknownIdError(
+                f"{len(missing)} of {len(wanted)} clients are not in the federation:"
+                f" {name_some(missing)}; nothing was forgotten"
+            )
+        return self._changed(self._federation.forget_clients(wanted.tolist()))
+
+    def learn(self, X: npt.ArrayLike, *, clients: Any = None, ids: Any) -> Report:
+        """Add records, at old clients or new ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_new, n_features)
+        clients : array-like of int or str
+            The client of each record; may be left out where ``fit`` was called without.
+        ids : array-like of int or str
+            Their ids; none may be held already.
+
+        Returns
+        -------
+        Report
+        """
+        check_is_fitted(self)
+        rows = self._unchecked_rows(X, reset=False)
+        check_values(rows)
+        federation = self._federation
+        new = column_of(ids, len(rows), "ids")
+        names = self._names_for(clients, len(rows))
+        check_same_kind(new, self._some_ids(), "ids")
+        check_same_kind(names, parse_ids(list(federation.clients), "clients"), "clients")
+        check_distinct(new)
+        refuse_held(new, federation.find(new))
+        grid = federation.config.grid
+        if not self.clip:
+            grid.check_inside(rows, getattr(self, "feature_names_in_", None))
+        self._check_room(federation.config, len(federation) + len(rows))
+        return self._changed(federation.learn(rows, new, names, self._convert(grid)))
+
+    def _names_for(self, clients: Any, n: int) -> Ids:
+        if clients is not None:
+            return column_of(clients, n, "clients")
+        if set(self._federation.clients) - {0}:
+            raise ValueError("clients is needed: say which client holds each new record")
+        return np.zeros(n, dtype=np.int64)
+
+    def _some_ids(self) -> Ids:
+        """A few of the held ids; they are all of one kind."""
+        tables = (client.partition.table for client in self._federation.clients.values())
+        return next((table.ids for table in tables), np.empty(0, dtype=np.int64))
+
+    def _changed(self, report: Report) -> Report:
+        self._cache = {}
+        return report
+
+    # -- the model -----------------------------------------------------------------------------
+
+    @property
+    def _fitted(self) -> LocalFederation:
+        check_is_fitted(self)
+        return self._federation
+
+    def _cached(self, name: str, compute: Any) -> Any:
+        federation = self._fitted
+        if name not in self._cache:
+            self._cache[name] = compute(federation)
+        return self._cache[name]
+
+    def _both_centres(self) -> tuple[Floats, Floats]:
+        centres: tuple[Floats, Floats] = self._cached(
+            "centres", lambda federation: federation.config.centres_of(federation.model)
+        )
+        return centres
+
+    def _centres(self) -> Floats:
+        return self._both_centres()[0]
+
+    def _to_clustered(self, X: Floats) -> Floats:
+        return self._fitted.config.grid.to_clustered(X)
+
+    @property
+    def cluster_centers_(self) -> Floats:
+        return self._both_centres()[1].copy()
+
+    @property
+    def n_iter_(self) -> int:
+        return self._fitted.model.n_iter
+
+    @property
+    def model_digest_(self) -> str:
+        digest: str = self._cached(
+            "digest",
+            lambda federation: federation.config.model_digest(
+                federation.aggregate, federation.model
+            ),
+        )
+        return digest
+
+    # -- one entry a record --------------------------------------------------------------------
+
+    def _order(self) -> Ints:
+        order: Ints = self._cached("order", lambda federation: federation.order())
+        return order
+
+    def _values(self) -> Floats:
+        federation = self._fitted
+        shape = (0, federation.config.grid.n_features)
+        parts = [client.partition.table.values for client in federation.clients.values()]
+        return np.concatenate(parts)[self._order()] if parts else np.empty(shape)
+
+    def _assigned(self) -> tuple[Labels, Floats]:
+        """Nearest centre and squared distance of each record, client after client."""
+
+        def compute(federation: LocalFederation) -> tuple[Labels, Floats]:
+            tables = [client.partition.table for client in federation.clients.values()]
+            found = [nearest(table.values, self._centres()) for table in tables]
+            if not found:
+                return np.empty(0, dtype=np.int32), np.empty(0)
+            return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+        assigned: tuple[Labels, Floats] = self._cached("assigned", compute)
+        return assigned
+
+    @property
+    def labels_(self) -> Labels:
+        return self._assigned()[0][self._order()]
+
+    @property
+    def inertia_(self) -> float:
+        return math.fsum(self._assigned()[1])
+
+    @property
+    def induced_labels_(self) -> Labels:
+        labels: Labels = self._fitted.gather(
+            lambda client: induced_labels(
+                client.partition.table.label, self._federation.global_of_local(client)
+            ),
+            np.int32,
+        )[self._order()]
+        return labels
+
+    @property
+    def induced_inertia_(self) -> float:
+        return induced_loss(self._values(), self.induced_labels_, self._centres())
+
+    @property
+    def ids_(self) -> Ids:
+        return self._fitted.gather(lambda client: client.partition.table.ids, np.int64)[
+            self._order()
+        ]
+
+    @property
+    def clients_(self) -> Ids:
+        names = self._fitted.gather(
+            lambda client: np.full(len(client.partition), client.name), np.int64
+        )
+        return names[self._order()]
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model, records and secrets included, to one file that only you may read."""
+        federation = self._fitted
+        parameters = self.get_params(deep=False)
+        parameters["bounds"] = None if self.bounds is None else np.asarray(self.bounds).tolist()
+        parameters["random_state"] = files.plain_random_state(self.random_state)
+        local = parameters.pop("local_clusters")
+        arrays = {
+            "values": self._values(),
+            "ids": self.ids_,
+            "clients": self.clients_,
+            "bounds": self.bounds_,
+            **files.feature_names(self),
+        }
+        if federation.config.mode == "paper":
+            for number, client in enumerate(federation.clients.values()):
+                arrays[f"points_{number}"] = client.reported.points()
+                arrays[f"counts_{number}"] = client.reported.counts()
+        files.write(
+            path,
+            {
+                "estimator": "FederatedKMeans",
+                "parameters": _plain(parameters),
+                "local_clusters": list(local.items()) if isinstance(local, dict) else local,
+                "step": self.step_,
+                "secret": federation.root.data.hex(),
+                "reported_by": list(federation.clients),
+                "digest": self.model_digest_,
+            },
+            arrays,
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a saved model.  It is fitted again from its records, and must come out the same."""
+        header, arrays = files.read(path, "FederatedKMeans")
+        with files.explained(path):
+            local = header["local_clusters"]
+            model = cls(
+                **header["parameters"],
+                local_clusters=dict(local) if isinstance(local, list) else local,
+            )
+            values = arrays["values"]
+            files.restore_features(model, arrays, values.shape[1])
+            check_values(values)
+            root = Secret(bytes.fromhex(header["secret"]))
+            bounds = parse_bounds(arrays["bounds"], values.shape[1])
+            federation = LocalFederation(
+                model._configure(bounds, header["step"], root), root, model.n_jobs
+            )
+            ids = column_of(arrays["ids"], len(values), "ids")
+            check_distinct(ids)
+            names = column_of(arrays["clients"], len(values), "clients")
+            federation.learn(values, ids, names, lambda rows: np.array(rows, order="C"))
+            if federation.config.mode == "paper":
+                reports = {
+                    name: Histogram.of(arrays[f"points_{number}"], arrays[f"counts_{number}"])
+                    for number, name in enumerate(header["reported_by"])
+                }
+                federation.restore_reports(reports)
+            model._adopt(federation)
+        files.check_digest(path, header["digest"], model.model_digest_)
+        return model
+
+
+def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Numpy scalars as Python's own, so that JSON can hold them."""
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in parameters.items()
+    }

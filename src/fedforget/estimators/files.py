@@ -1,0 +1,103 @@
+"""Saved models: one npz file of plain arrays and a JSON header, never a pickle.
+
+The file holds records and secrets, so it is written for its owner alone, and in one step.  Since
+the fitted state is a function of the records, a file holds only those; loading fits again and
+compares the digest, which also finds out about damage and about machines that compute differently.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedforget.errors import ModelFileError
+
+FORMAT = 1
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def write(path: str | PathLike[str], header: dict[str, Any], arrays: Arrays) -> None:
+    """Write a model file, readable by its owner only, replacing an old one in one step."""
+    target = Path(path)
+    text = json.dumps({"format": FORMAT, **header}, sort_keys=True, allow_nan=False)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            members: dict[str, Any] = {"header": np.frombuffer(text.encode(), dtype=np.uint8)}
+            members |= arrays
+            np.savez(file, **members)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read(path: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], Arrays]:
+    """Read a model file of one kind of estimator."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(arrays.pop("header").tobytes())
+    except OSError:
+        raise
+    except (ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise ModelFileError(f"{os.fspath(path)} is not a saved model: {error}") from error
+    if header.get("format") != FORMAT:
+        raise ModelFileError(
+            f"{os.fspath(path)} has format {header.get('format')!r}; this version reads {FORMAT}"
+        )
+    if header.get("estimator") != estimator:
+        raise ModelFileError(
+            f"{os.fspath(path)} holds a {header.get('estimator')}, not a {estimator};"
+            f" use {header.get('estimator')}.load"
+        )
+    return header, arrays
+
+
+@contextmanager
+def explained(path: str | PathLike[str]) -> Iterator[None]:
+    """Turn whatever goes wrong with a file's contents into one clear error."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(f"{os.fspath(path)} is damaged: {error}") from error
+
+
+def check_digest(path: str | PathLike[str], expected: str, found: str) -> None:
+    """Refuse a model that does not come out as it was saved."""
+    if expected != found:
+        raise ModelFileError(
+            f"{os.fspath(path)} does not reproduce its model (digest {found[:16]}, saved as"
+            f" {expected[:16]}): the file was changed, or was saved by another version"
+        )
+
+
+def plain_random_state(random_state: Any) -> int | None:
+    """What of a ``random_state`` can be written down; the secret is saved in any case."""
+    return int(random_state) if isinstance(random_state, Integral) else None
+
+
+def feature_names(model: Any) -> Arrays:
+    """The fitted feature names, if there are any, as an array to save."""
+    names = getattr(model, "feature_names_in_", None)
+    return {} if names is None else {"feature_names": np.asarray(names, dtype=np.str_)}
+
+
+def restore_features(model: Any, arrays: Arrays, n_features: int) -> None:
+    """Set scikit-learn's attributes about the features."""
+    model.n_features_in_ = n_features
+    if "feature_names" in arrays:
+        model.feature_names_in_ = arrays["feature_names"].astype(object)

@@ -1,0 +1,140 @@
+"""Checks of constructor parameters and of arrays, with messages that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from numbers import Integral, Real
+from typing import Any, NoReturn
+
+import numpy as np
+from sklearn.utils import assert_all_finite, check_random_state
+
+from fedforget.clustering import kernels
+from fedforget.clustering.distance import MAX_MAGNITUDE, Floats
+from fedforget.clustering.ids import Ids, kind_of, name_some, parse_ids
+from fedforget.clustering.prf import Ints, Secret
+from fedforget.errors import DuplicateIdError, UnknownIdError
+
+
+def check_count(name: str, value: Any) -> int:
+    """A positive integer."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
+
+
+def check_number(name: str, value: Any, low: float, high: float) -> float:
+    """A finite number in [low, high]."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+    number = float(value)
+    if not low <= number <= high:
+        raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {number!r}")
+    return number
+
+
+def check_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> Any:
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {listed}; got {value!r}")
+    return value
+
+
+def check_local_clusters(value: Any, n_clusters: int) -> int | dict[int | str, int]:
+    """K where nothing is given, one number for all clients, or a number by client's name."""
+    if value is None:
+        return n_clusters
+    if not isinstance(value, Mapping):
+        return check_count("local_clusters", value)
+    if not value:
+        return n_clusters
+    names = parse_ids(list(value), "the clients in local_clusters").tolist()
+    counts = [check_count("local_clusters of each client", count) for count in value.values()]
+    return dict(zip(names, counts, strict=True))
+
+
+def root_secret(random_state: Any) -> Secret:
+    """The secret from which everything random derives."""
+    return Secret(check_random_state(random_state).bytes(16))
+
+
+def check_values(X: Floats) -> None:
+    """Refuse NaN, infinities, and values whose squared differences could leave float64's range."""
+    if not kernels.all_within(X, MAX_MAGNITUDE):
+        _refuse_values(X)
+
+
+def copy_values(X: Floats) -> Floats:
+    """:func:`check_values`, returning a copy made on the way."""
+    copied = np.empty_like(X)
+    if not kernels.copy_within(X, MAX_MAGNITUDE, copied):
+        _refuse_values(X)
+    return copied
+
+
+def _refuse_values(X: Floats) -> NoReturn:
+    assert_all_finite(X, input_name="X")
+    row, column = (int(i) for i in np.argwhere(np.abs(X) > MAX_MAGNITUDE)[0])
+    raise ValueError(
+        f"X[{row}, {column}] = {X[row, column].item()!r} is beyond {MAX_MAGNITUDE:g} in magnitude;"
+        f" its square could overflow, so rescale X"
+    )
+
+
+def column_of(values: Any, n: int, what: str) -> Ids:
+    """Ids or names that go with ``n`` rows."""
+    array = parse_ids(values, what)
+    if len(array) != n:
+        raise ValueError(f"{what} has {len(array)} entries for {n} rows of X")
+    return array
+
+
+def check_distinct(ids: Ids, what: str = "ids") -> None:
+    """Refuse ids that occur twice in one call."""
+    if ids.dtype.kind == "i" and len(ids) and bool((ids[1:] > ids[:-1]).all()):
+        return
+    distinct, counts = np.unique(ids, return_counts=True)
+    if len(distinct) != len(ids):
+        repeated = distinct[counts > 1]
+        raise DuplicateIdError(f"{what} given more than once: {name_some(repeated)}")
+
+
+def check_same_kind(new: Ids, old: Ids, what: str) -> None:
+    """Refuse strings where the model holds integers, and the other way round."""
+    if len(new) and len(old) and new.dtype.kind != old.dtype.kind:
+        raise ValueError(
+            f"{what} of mixed type: the model holds {kind_of(old)}, these are {kind_of(new)};"
+            f" convert them first"
+        )
+
+
+def refuse_held(ids: Ids, handles: Ints) -> None:
+    """Refuse to learn ids that the model holds already."""
+    held = ids[handles >= 0]
+    if len(held):
+        raise DuplicateIdError(
+            f"{len(held)} of {len(ids)} ids are held already: {name_some(held)};"
+            f" forget them first, or give the new records other ids"
+        )
+
+
+def locate(ids: Any, find: Callable[[Ids], Ints]) -> tuple[Ids, Ints]:
+    """Parse the ids of a removal request and find their records; all of them must exist."""
+    wanted = parse_ids(ids)
+    check_distinct(wanted)
+    handles = find(wanted)
+    missing = wanted[handles < 0]
+    if len(missing):
+        raise UnknownIdError(
+            f"{len(missing)} of {len(wanted)} ids are not in the model: {name_some(missing)};"
+            f" nothing was forgotten"
+        )
+    return wanted, handles

@@ -1,0 +1,259 @@
+"""K-means++ seeding for one data owner, with exact removal: the paper's Alg. 3."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from fedforget.clustering.distance import Floats, Labels
+from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids
+from fedforget.clustering.partition import SeededPartition
+from fedforget.clustering.prf import Ints, Keys, Secret
+from fedforget.clustering.records import RecordTable
+from fedforget.digests import Digest
+from fedforget.estimators import files
+from fedforget.estimators.base import CentreEstimator
+from fedforget.estimators.parameters import (
+    check_count,
+    check_distinct,
+    check_same_kind,
+    check_values,
+    column_of,
+    copy_values,
+    locate,
+    refuse_held,
+    root_secret,
+)
+from fedforget.report import Name, Report, Stopwatch
+
+
+class SeededKMeans(CentreEstimator):
+    """K-means++ seeds as a clustering that can forget exactly.
+
+    The centres are records, drawn by D² sampling; there are no Lloyd iterations.  Forgetting a
+    record that is no seed changes nothing but a count.  Forgetting a seed keeps the seeds drawn
+    before it and draws the others again.  Either way the result equals, bit for bit, a fresh fit
+    on the remaining records with the same ``random_state``.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of seeds.  Fewer are drawn where there are fewer distinct records.
+    random_state : int, RandomState or None, default=None
+        Source of the owner's secret.  An integer makes fits repeatable.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_seeds, n_features)
+        The seeds: unchanged rows of X, in the order of drawing.
+    seed_ids_ : ndarray
+        Their ids.
+    labels_ : ndarray of shape (n_records,)
+        The nearest seed of each record.
+    cluster_sizes_ : ndarray of shape (n_seeds,)
+        Number of records of each seed.
+    inertia_ : float
+        Sum of squared distances to the nearest seed, correctly rounded.
+    ids_ : ndarray of shape (n_records,)
+        The records' ids.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
+
+    Notes
+    -----
+    Attributes with one entry a record keep the order of X; ``forget`` closes the gaps and ``learn``
+    appends.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [0.1], [5.0], [5.1], [9.0]])
+    >>> model = SeededKMeans(n_clusters=2, random_state=0).fit(X, ids=list("abcde"))
+    >>> print(model.forget("b").removed)
+    1
+    >>> again = SeededKMeans(n_clusters=2, random_state=0).fit(X[[0, 2, 3, 4]], ids=list("acde"))
+    >>> bool((model.cluster_centers_ == again.cluster_centers_).all())
+    True
+    """
+
+    def __init__(self, n_clusters: int = 8, *, random_state: Any = None) -> None:
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+
+    def fit(self, X: npt.ArrayLike, y: Any = None, *, ids: Any = None) -> Self:
+        """Draw the seeds of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_records, n_features)
+        y : ignored
+        ids : array-like of int or str, default=None
+            The records' ids, all different; the row numbers if left out.
+        """
+        n_clusters = check_count("n_clusters", self.n_clusters)
+        rows = self._unchecked_rows(X, reset=True)
+        values = copy_values(rows)
+        n = len(values)
+        if n_clusters > n:
+            raise ValueError(f"n_samples={n} should be at least n_clusters={n_clusters}")
+        id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
+        self._build(values, id_column, n_clusters, root_secret(self.random_state))
+        return self
+
+    def _build(self, values: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
+        """Set the fitted state; takes the arrays over."""
+        secret = root.derive("owner")
+        keys = keys_of_ids(secret, ids)
+        index = IdIndex()
+        if not index.put(keys, np.arange(len(ids))).all():
+            check_distinct(ids)
+        table = RecordTable(values, ids, keys, np.arange(len(ids)))
+        self._root, self._secret, self._index = root, secret, index
+        self._partition = SeededPartition(table, n_clusters)
+        self._next_arrival = len(ids)
+
+    # -- forgetting and learning ---------------------------------------------------------------
+
+    def forget(self, ids: Any) -> Report:
+        """Erase records.
+
+        Parameters
+        ----------
+        ids : an id, or an array-like of them
+            All of them must be held; otherwise nothing changes.
+
+        Returns
+        -------
+        Report
+        """
+        check_is_fitted(self)
+        watch = Stopwatch()
+        wanted, rows = locate(ids, lambda wanted: self._index.find(self._keys(wanted)))
+        partition = self._partition
+        end = len(partition) - len(rows)
+        self._index.drop(self._keys(wanted))
+        step = partition.forget(rows)
+        moved = rows[rows < end]
+        self._index.put(self._keys(partition.table.ids[moved]), moved)
+        return Report("forget", removed=len(rows), reseeded=_from(step), seconds=watch.total())
+
+    def learn(self, X: npt.ArrayLike, *, ids: Any) -> Report:
+        """Add records.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_new, n_features)
+        ids : array-like of int or str
+            Their ids; none may be held already.
+
+        Returns
+        -------
+        Report
+        """
+        check_is_fitted(self)
+        watch = Stopwatch()
+        rows = self._unchecked_rows(X, reset=False)
+        check_values(rows)
+        new = column_of(ids, len(rows), "ids")
+        table = self._partition.table
+        check_same_kind(new, table.ids, "ids")
+        check_distinct(new)
+        keys = self._keys(new)
+        refuse_held(new, self._index.find(keys))
+        arrival = np.arange(self._next_arrival, self._next_arrival + len(new))
+        self._next_arrival += len(new)
+        added, step = self._partition.learn(rows, new, keys, arrival)
+        self._index.put(keys, added)
+        return Report("learn", added=len(new), reseeded=_from(step), seconds=watch.total())
+
+    def _keys(self, ids: Ids) -> Keys:
+        return keys_of_ids(self._secret, ids)
+
+    # -- what was found ------------------------------------------------------------------------
+
+    @property
+    def _order(self) -> Ints:
+        return np.argsort(self._fitted.table.arrival)
+
+    @property
+    def _fitted(self) -> SeededPartition:
+        check_is_fitted(self)
+        return self._partition
+
+    def _centres(self) -> Floats:
+        return self._fitted.seeds
+
+    @property
+    def cluster_centers_(self) -> Floats:
+        return self._fitted.seeds.copy()
+
+    @property
+    def seed_ids_(self) -> Ids:
+        return self._fitted.seed_ids
+
+    @property
+    def cluster_sizes_(self) -> Ints:
+        return self._fitted.sizes.copy()
+
+    @property
+    def labels_(self) -> Labels:
+        return self._fitted.table.label[self._order]
+
+    @property
+    def ids_(self) -> Ids:
+        return self._fitted.table.ids[self._order]
+
+    @property
+    def inertia_(self) -> float:
+        return math.fsum(self._fitted.table.d2)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model, records and secret included, to one file that only you may read."""
+        order = self._order
+        table = self._fitted.table
+        files.write(
+            path,
+            {
+                "estimator": "SeededKMeans",
+                "parameters": {
+                    "n_clusters": int(self.n_clusters),
+                    "random_state": files.plain_random_state(self.random_state),
+                },
+                "n_seeds": self._partition.n_seeds,
+                "secret": self._root.data.hex(),
+                "digest": self._digest(),
+            },
+            {"values": table.values[order], "ids": table.ids[order], **files.feature_names(self)},
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a saved model.  It is fitted again from its records, and must come out the same."""
+        header, arrays = files.read(path, "SeededKMeans")
+        with files.explained(path):
+            model = cls(**header["parameters"])
+            values, ids = arrays["values"], arrays["ids"]
+            files.restore_features(model, arrays, values.shape[1])
+            root = Secret(bytes.fromhex(header["secret"]))
+            model._build(
+                copy_values(values), column_of(ids, len(values), "ids"), header["n_seeds"], root
+            )
+        files.check_digest(path, header["digest"], model._digest())
+        return model
+
+    def _digest(self) -> str:
+        partition = self._fitted
+        digest = Digest("seeded").field("n_seeds", partition.n_seeds)
+        digest.array("seeds", partition.seeds).array("sizes", partition.sizes)
+        return digest.hex()
+
+
+def _from(step: int | None) -> dict[Name, int]:
+    """The report's entry about seeds drawn again."""
+    return {} if step is None else {"owner": step + 1}
