@@ -1,20 +1,50 @@
 """Federated K-means that can forget: exactly, cheaply and verifiably."""
 
-from importlib.metadata import version
+from __future__ import annotations
 
-from fedforget.errors import (
-    DataTraceWarning,
-    DuplicateIdError,
-    FedforgetError,
-    LatticeOverflowError,
-    ModelFileError,
-    OutOfBoundsError,
-    UnknownIdError,
-)
-from fedforget.estimators import FederatedKMeans, SeededKMeans
-from fedforget.report import Report
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = version("fedforget")
+if TYPE_CHECKING:
+    from fedforget.errors import (
+        DataTraceWarning,
+        DuplicateIdError,
+        FedforgetError,
+        LatticeOverflowError,
+        ModelFileError,
+        OutOfBoundsError,
+        UnknownIdError,
+    )
+    from fedforget.estimators import FederatedKMeans, SeededKMeans
+    from fedforget.report import Report
+
+__version__ = "0.1.0"
+
+# Names are imported when they are first used: scikit-learn and numba take a second to load, which
+# a command line that only prints its help should not spend.
+_HOME = {
+    "DataTraceWarning": "fedforget.errors",
+    "DuplicateIdError": "fedforget.errors",
+    "FederatedKMeans": "fedforget.estimators",
+    "FedforgetError": "fedforget.errors",
+    "LatticeOverflowError": "fedforget.errors",
+    "ModelFileError": "fedforget.errors",
+    "OutOfBoundsError": "fedforget.errors",
+    "Report": "fedforget.report",
+    "SeededKMeans": "fedforget.estimators",
+    "UnknownIdError": "fedforget.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedforget' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME, "__version__"])
+
 
 __all__ = [
     "DataTraceWarning",

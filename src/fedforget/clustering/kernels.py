@@ -321,7 +321,7 @@ def siphash_messages(key0, key1, data, offsets, out0, out1):
 
 @kernel
 def siphash_integers(key0, key1, tag, numbers, out0, out1):
-    """:func:`siphash_messages` of ``tag`` (one byte) and a little-endian int64.  OUT: out0, out1."""
+    """:func:`siphash_messages` of one byte, ``tag``, and an int64.  OUT: out0, out1."""
     for i in range(numbers.shape[0]):
         number = np.uint64(numbers[i])
         v0, v1, v2, v3 = _sip_start(key0, key1)

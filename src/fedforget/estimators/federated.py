@@ -35,7 +35,7 @@ from fedforget.estimators.parameters import (
     refuse_held,
     root_secret,
 )
-from fedforget.report import Report
+from fedforget.report import Name, Report
 from fedforget.runtime.local import LocalFederation
 
 AGGREGATIONS = ("plain", "centroids")
@@ -103,6 +103,9 @@ class FederatedKMeans(CentreEstimator):
         Lloyd iterations of the best restart.
     ids_, clients_ : ndarray of shape (n_records,)
         Each record's id and client.
+    seed_ids_ : dict from client to ndarray
+        The ids of each client's seeds, in the order of drawing: the records whose removal makes
+        that client draw again.
     bounds_ : ndarray of shape (n_features, 2)
         The bounds in force.
     step_ : float
@@ -467,6 +470,11 @@ class FederatedKMeans(CentreEstimator):
             lambda client: np.full(len(client.partition), client.name), np.int64
         )
         return names[self._order()]
+
+    @property
+    def seed_ids_(self) -> dict[Name, Ids]:
+        clients = self._fitted.clients
+        return {name: client.partition.seed_ids for name, client in clients.items()}
 
     # -- files ---------------------------------------------------------------------------------
 

@@ -1,0 +1,66 @@
+"""Compile every kernel once, so that nobody waits for a compiler in the middle of real work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedforget.clustering import kernels
+from fedforget.clustering.distance import Floats, nearest, pairwise
+from fedforget.clustering.grid import Grid
+from fedforget.clustering.histogram import Histogram
+from fedforget.clustering.ids import IdIndex, keys_of_ids
+from fedforget.clustering.partition import SeededPartition
+from fedforget.clustering.prf import Keys, Secret
+from fedforget.clustering.records import RecordTable
+from fedforget.clustering.server import cluster, uniform_points, weighted_points
+
+
+def compiled_now() -> int:
+    """How many kernels this process had to compile because they were not cached."""
+    return sum(sum(one.stats.cache_misses.values()) for one in kernels.KERNELS)
+
+
+def warm_up(on_compile: Callable[[], None] | None = None) -> int:
+    """Run every kernel on a few numbers; returns how many had to be compiled.
+
+    ``on_compile`` is called once, early, if the first kernel was not in the cache on disk: the
+    rest will take a while.
+    """
+    before = compiled_now()
+    values = np.linspace(0.0, 1.0, 24).reshape(8, 3)
+    kernels.all_within(values, 1.0)
+    if compiled_now() > before and on_compile is not None:
+        on_compile()
+    kernels.copy_within(values, 1.0, np.empty_like(values))
+    secret = Secret(bytes(16))
+    ids = np.arange(8)
+    keys = keys_of_ids(secret, ids)
+    keys_of_ids(secret, ids.astype(np.str_))
+    index = IdIndex()
+    index.put(keys, ids)
+    index.find(keys)
+    index.drop(keys)
+    grid = Grid(np.array([[0.0, 1.0]] * 3), 0.25)
+    table = RecordTable(values.copy(), ids, keys, ids)
+    partition = SeededPartition(table, 2, grid.fixed_point)
+    partition.forget(np.flatnonzero(np.isin(table.ids, partition.seed_ids[1:])))
+    again = keys_of_ids(secret, ids + 8)
+    partition.learn(values.copy(), ids + 8, again, ids + 8)
+    _warm_up_rarely_used(values, keys)
+    histogram = Histogram.of(grid.bins(values), np.ones(8, dtype=np.int64))
+    for points in (weighted_points(histogram, secret), uniform_points(histogram, secret)):
+        cluster(points, 2, n_init=1, max_iter=2, tol=1e-3)
+    return compiled_now() - before
+
+
+def _warm_up_rarely_used(values: Floats, keys: Keys) -> None:
+    """Kernels that small data does not reach: many features, tied scores."""
+    n = len(values)
+    pairwise(values, values)
+    wide = np.tile(values, (1, 1500))
+    nearest(wide, wide[:3])
+    state = (values, values[:1].copy(), 1, np.empty(0), *keys, np.uint64(1))
+    rate, label, met = np.ones(n), np.zeros(n, np.int32), np.zeros(n, np.int32)
+    kernels.tied_rows(*state, 0.0, rate, label, met, np.empty(n, np.bool_))
