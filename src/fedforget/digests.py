@@ -20,7 +20,7 @@ class Digest:
     Examples
     --------
     >>> Digest("example").field("n_clusters", 4).field("step", 0.5).hex()[:16]
-    'd39dab2bc7b2f21e'
+    'ffad41634c150806'
     """
 
     def __init__(self, domain: str) -> None:

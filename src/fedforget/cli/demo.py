@@ -224,7 +224,7 @@ def _in_words(report: Report) -> str:
         lines.append(f"{report.added} records added")
     if report.reseeded:
         drawn = ", ".join(f"{name} from seed {step}" for name, step in report.reseeded.items())
-        lines.append(f"drawn again: {drawn}")
+        lines.append(f"redrawn: {drawn}")
     elif not report.left:
         lines.append("all seeds stand")
     lines.append(f"{report.changed_points} bins changed; server {report.server}")
@@ -271,7 +271,7 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
 def _show(steps: list[Step], picture: Path) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("step", style="bold", max_width=13)
-    table.add_column("what was touched and run again", min_width=30)
+    table.add_column("touched and run again", min_width=27)
     table.add_column("loss\nratio", justify="right")
     table.add_column("took\nms", justify="right")
     table.add_column("retrain\nms", justify="right")

@@ -92,7 +92,8 @@ def cluster(
     best: ServerModel | None = None
     coordinates = points.coordinates.astype(np.float64)
     weights = points.weights.astype(np.float64)
-    threshold = tol * _mean_variance(points, coordinates, weights) if tol else 0.0
+    # Without a tolerance only labels count: no shift is below zero.
+    threshold = tol * _mean_variance(points, coordinates, weights) if tol else -1.0
     for restart in range(n_init):
         race = new_race(len(coordinates))
         run_race(

@@ -125,8 +125,8 @@ class FederatedKMeans(CentreEstimator):
     >>> X = np.array([[0.1], [0.2], [0.8], [0.9]])
     >>> model = FederatedKMeans(n_clusters=2, bounds=(0, 1), step=0.01, random_state=0)
     >>> model.fit(X, clients=["A", "A", "B", "B"], ids=["p1", "p2", "p3", "p4"]).cluster_centers_
-    array([[0.9 ],
-           [0.15]])
+    array([[0.15],
+           [0.85]])
     >>> print(model.forget("p3").removed)
     1
     """

@@ -1,0 +1,116 @@
+"""Nearest centres: every path gives the bits of the plain definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import twins
+from fedforget.clustering import distance, kernels
+from fedforget.clustering.distance import nearest, pairwise
+
+
+def plain_nearest(values: np.ndarray, centres: np.ndarray) -> tuple[list[int], list[float]]:
+    labels, d2 = [], []
+    for row in values.tolist():
+        distances = [twins.squared_distance(row, centre) for centre in centres.tolist()]
+        d2.append(min(distances))
+        labels.append(distances.index(d2[-1]))
+    return labels, d2
+
+
+@given(
+    d=st.integers(1, 40),
+    n=st.integers(0, 12),
+    k=st.integers(1, 6),
+    screened=st.booleans(),
+    data=st.data(),
+)
+def test_nearest_agrees_with_the_definition(
+    d: int, n: int, k: int, screened: bool, data: st.DataObject
+) -> None:
+    """Coordinates from a small set make ties; both the tiled and the screened path must hold."""
+    coordinates = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(-100, 100))
+    values = data.draw(hnp.arrays(np.float64, (n, d), elements=coordinates))
+    centres = data.draw(hnp.arrays(np.float64, (k, d), elements=coordinates))
+    size = distance._SCREEN_SIZE
+    try:
+        distance._SCREEN_SIZE = 0 if screened else 10**9
+        labels, d2 = nearest(values, centres)
+    finally:
+        distance._SCREEN_SIZE = size
+    assert (labels.tolist(), d2.tolist()) == plain_nearest(values, centres)
+
+
+@pytest.mark.parametrize("d", [1, 3, 4, 7, 8, 12, 52, 700])
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 200])
+def test_the_tiled_and_the_screened_path_agree(d: int, n: int) -> None:
+    """On integers, where the matrix product meets exact ties all the time."""
+    rng = np.random.default_rng(d * n)
+    values = rng.integers(0, 3, (n, d)).astype(float)
+    centres = rng.integers(0, 3, (9, d)).astype(float)
+    label, d2 = np.zeros(n, np.int32), np.empty(n)
+    kernels.distances_to(values, centres[0], d2)
+    screened_label, screened_d2 = label.copy(), d2.copy()
+    kernels.meet_tiled(values, centres, 1, d2, label)
+    norms = (centres**2).sum(axis=1)
+    kernels.meet_screened(
+        values,
+        centres,
+        1,
+        values @ centres.T.copy(),
+        norms,
+        float(np.sqrt(norms.max())) * (1 + 1e-9),
+        16.0 * (d + 16) * 2.0**-53,
+        screened_d2,
+        screened_label,
+    )
+    assert label.tobytes() == screened_label.tobytes()
+    assert d2.tobytes() == screened_d2.tobytes()
+    assert (label == ((values[:, None] - centres[None]) ** 2).sum(-1).argmin(1)).all()
+
+
+def test_a_batch_gives_what_its_rows_give_alone(rng: np.random.Generator) -> None:
+    values, centres = rng.normal(size=(150, 60)), rng.normal(size=(80, 60))
+    together = nearest(values, centres)
+    for i in range(0, 150, 7):
+        label, d2 = nearest(values[i : i + 1].copy(), centres)
+        assert (label[0], d2[0]) == (together[0][i], together[1][i])
+
+
+def test_without_centres_there_is_no_label() -> None:
+    labels, d2 = nearest(np.zeros((2, 3)), np.empty((0, 3)))
+    assert labels.tolist() == [-1, -1]
+    assert np.isinf(d2).all()
+
+
+def test_pairwise_distances_are_those_of_the_kernel(rng: np.random.Generator) -> None:
+    values, centres = rng.normal(size=(5, 11)), rng.normal(size=(4, 11))
+    expected = [[twins.squared_distance(x, c) for c in centres.tolist()] for x in values.tolist()]
+    assert pairwise(values, centres).tolist() == expected
+
+
+def test_no_kernel_contains_a_fused_multiply_add() -> None:
+    """A fused operation rounds once where two operations round twice: other bits."""
+    import numba
+
+    compiled = numba.njit(nogil=True, error_model="numpy")(kernels.meet_tiled.py_func)
+    compiled(np.zeros((2, 9)), np.zeros((1, 9)), 0, np.zeros(2), np.zeros(2, np.int32))
+    (assembly,) = compiled.inspect_asm().values()
+    assert "mulpd" in assembly or "fmul" in assembly
+    assert "fmadd" not in assembly
+    assert "fmla" not in assembly
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2.0])
+def test_values_beyond_the_limit_are_found_anywhere(bad: float) -> None:
+    values = np.zeros((5, 70))
+    out = np.empty_like(values)
+    assert kernels.all_within(values, 1.0)
+    assert kernels.copy_within(values, 1.0, out)
+    values[3, 66] = bad
+    assert not kernels.all_within(values, 1.0)
+    assert not kernels.copy_within(values, 1.0, out)
