@@ -86,6 +86,30 @@ def pairwise_distances(values, centres, out):
 TILE = 64
 
 
+@inlined
+def _turn(rows, turned):
+    """Transpose some rows, eight at a time, so that they are stored side by side.  OUT: turned."""
+    n, d = rows.shape
+    whole = n - n % 8
+    for i in range(0, whole, 8):
+        x0, x1, x2, x3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
+        x4, x5, x6, x7 = rows[i + 4], rows[i + 5], rows[i + 6], rows[i + 7]
+        for t in range(d):
+            feature = turned[t]
+            feature[i] = x0[t]
+            feature[i + 1] = x1[t]
+            feature[i + 2] = x2[t]
+            feature[i + 3] = x3[t]
+            feature[i + 4] = x4[t]
+            feature[i + 5] = x5[t]
+            feature[i + 6] = x6[t]
+            feature[i + 7] = x7[t]
+    for i in range(whole, n):
+        x = rows[i]
+        for t in range(d):
+            turned[t, i] = x[t]
+
+
 @kernel
 def meet_tiled(values, centres, first, d2, label):
     """Let every row meet the centres ``first`` and later.  OUT: d2, label.
@@ -101,10 +125,7 @@ def meet_tiled(values, centres, first, d2, label):
     s3 = np.empty(TILE)
     for begin in range(0, n, TILE):
         m = min(TILE, n - begin)
-        for i in range(m):
-            x = values[begin + i]
-            for t in range(d):
-                turned[t, i] = x[t]
+        _turn(values[begin : begin + m], turned)
         best = d2[begin : begin + m]
         nearest = label[begin : begin + m]
         for k in range(first, centres.shape[0]):
@@ -218,27 +239,15 @@ def forget_centres(values, centres, kept, d2, label, met):
 @kernel
 def all_within(values, limit):
     """Whether every value is a number of magnitude at most ``limit``; NaN is not."""
-    for i in range(values.shape[0]):
-        row = values[i]
+    flat = values.reshape(-1)
+    for begin in range(0, flat.shape[0], 4096):
+        block = flat[begin : begin + 4096]
         bad = 0
-        for t in range(row.shape[0]):
-            bad += 0 if abs(row[t]) <= limit else 1
+        for t in range(block.shape[0]):
+            bad += 0 if abs(block[t]) <= limit else 1
         if bad:
             return False
     return True
-
-
-@kernel
-def copy_within(values, limit, out):
-    """:func:`all_within`, copying on the way.  OUT: out."""
-    bad = 0
-    for i in range(values.shape[0]):
-        row = values[i]
-        copied = out[i]
-        for t in range(row.shape[0]):
-            copied[t] = row[t]
-            bad += 0 if abs(row[t]) <= limit else 1
-    return bad == 0
 
 
 # --------------------------------------------------------------------------------------------

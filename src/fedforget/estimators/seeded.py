@@ -24,7 +24,6 @@ from fedforget.estimators.parameters import (
     check_same_kind,
     check_values,
     column_of,
-    copy_values,
     locate,
     refuse_held,
     root_secret,
@@ -96,7 +95,7 @@ class SeededKMeans(CentreEstimator):
         """
         n_clusters = check_count("n_clusters", self.n_clusters)
         rows = self._unchecked_rows(X, reset=True)
-        values = copy_values(rows)
+        values = check_values(rows).copy()
         n = len(values)
         if n_clusters > n:
             raise ValueError(f"n_samples={n} should be at least n_clusters={n_clusters}")
@@ -242,7 +241,10 @@ class SeededKMeans(CentreEstimator):
             files.restore_features(model, arrays, values.shape[1])
             root = Secret(bytes.fromhex(header["secret"]))
             model._build(
-                copy_values(values), column_of(ids, len(values), "ids"), header["n_seeds"], root
+                check_values(values).copy(),
+                column_of(ids, len(values), "ids"),
+                header["n_seeds"],
+                root,
             )
         files.check_digest(path, header["digest"], model._digest())
         return model
