@@ -73,9 +73,7 @@ def main() -> None:
             common.verdict(their_fit / our_fit, fit_target),
         )
     common.console.print(seeding)
-    common.console.print(
-        "[dim]met: records that had to be brought up to date with later seeds[/dim]\n"
-    )
+    common.console.print("[dim]met: records that had to meet more than the first seed[/dim]\n")
     common.console.print(fitting)
 
 

@@ -50,7 +50,7 @@ def fresh_federation(model: FederatedKMeans, X: Any, clients: Any, ids: Any) -> 
     other.n_features_in_ = model.n_features_in_
     federation = LocalFederation(model._federation.config, model._federation.root)
     federation.learn(X, ids, clients, federation.config.grid.to_clustered)
-    other._adopt(federation)
+    other._adopt(federation, other.get_params(deep=False))
     return other
 
 

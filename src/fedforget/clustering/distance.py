@@ -27,13 +27,19 @@ MAX_MAGNITUDE = 1e100
 def meet_centres(values: Floats, centres: Floats, first: int, d2: Floats, label: Labels) -> None:
     """Bring rows up to date with the centres ``first`` and later, in place.
 
-    Before, ``label`` and ``d2`` hold each row's nearest centre among the first ``first`` (at least
-    one) and the squared distance to it; afterwards, among all.  Prior validation is assumed.
+    Before, ``label`` and ``d2`` hold each row's nearest centre among the first ``first`` and the
+    squared distance to it (-1 and inf where ``first`` is 0); afterwards, among all.  Prior
+    validation is assumed.
     """
     n, d = values.shape
     if d * (len(centres) - first) < _SCREEN_SIZE:
         kernels.meet_tiled(values, centres, first, d2, label)
         return
+    if first == 0:
+        # The screen starts from a known distance.
+        kernels.distances_to(values, centres[0], d2)
+        label[:] = 0
+        first = 1
     transposed = np.ascontiguousarray(centres.T)
     norms = np.einsum("ij,ij->i", centres, centres)
     radius = float(np.sqrt(norms.max()) * (1.0 + 1e-9))
@@ -59,10 +65,7 @@ def nearest(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
     n = len(values)
     label = np.full(n, -1, dtype=np.int32)
     d2 = np.full(n, np.inf)
-    if len(centres):
-        kernels.distances_to(values, centres[0], d2)
-        label[:] = 0
-        meet_centres(values, centres, 1, d2, label)
+    meet_centres(values, centres, 0, d2, label)
     return label, d2
 
 

@@ -37,6 +37,8 @@ def parse_ids(values: Any, what: str = "ids") -> Ids:
     """
     if isinstance(values, (str, int, np.integer)) and not isinstance(values, (bool, np.bool_)):
         values = [values]
+    if isinstance(values, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{what} must be integers or strings, not {type(values).__name__}")
     if isinstance(values, (Sequence, range, set, frozenset)) and not isinstance(values, range):
         array = np.empty(len(values), dtype=object)
         array[:] = list(values)

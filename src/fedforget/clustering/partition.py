@@ -14,7 +14,7 @@ from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, meet_centres
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Ints, Keys
-from fedforget.clustering.race import new_race, run_race
+from fedforget.clustering.race import Race, run_race
 from fedforget.clustering.records import RecordTable
 
 FIXED_POINT_BITS = 32
@@ -49,7 +49,10 @@ class SeededPartition:
     """
 
     def __init__(
-        self, table: RecordTable, n_seeds: int, fixed_point: FixedPoint | None = None
+        self,
+        table: RecordTable,
+        n_seeds: int,
+        fixed_point: FixedPoint | None = None,
     ) -> None:
         self.table = table
         self.n_seeds = n_seeds
@@ -114,13 +117,12 @@ class SeededPartition:
         table = self.table
         n = len(table)
         before = table.label.copy() if kept else None
-        race = new_race(n)
-        race.rows, race.scores = self._seed_rows, self.scores[:kept]
-        race.rate, race.label = table.d2, table.label
+        # The race works on the table's own columns, which end up as the records' clusters.
+        met = np.zeros(n, dtype=np.int32)
+        race = Race(self._seed_rows, self.scores[:kept], table.d2, table.label, met)
         if kept:
-            kernels.forget_centres(
-                table.values, table.values[race.rows], kept, race.rate, race.label, race.met
-            )
+            seeds = table.values[race.rows]
+            kernels.forget_centres(table.values, seeds, kept, race.rate, race.label, met)
         else:
             race.rate[:] = 1.0
             race.label[:] = -1
@@ -153,7 +155,8 @@ class SeededPartition:
         """Add rows to (or take them from) the sizes and sums of their clusters."""
         label = self.table.label if label is None else label
         if self.fixed_point is None:
-            self.sizes += sign * np.bincount(label[rows], minlength=len(self.sizes))
+            members = label if len(rows) == len(label) else label[rows]
+            self.sizes += sign * np.bincount(members, minlength=len(self.sizes))
             return
         kernels.add_fixed_point(
             self.table.values,

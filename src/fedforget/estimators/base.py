@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from sklearn.base import (
     ClusterMixin,
     TransformerMixin,
 )
+from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedforget.clustering.distance import MAX_MAGNITUDE, Floats, Labels, nearest, pairwise
@@ -33,17 +36,29 @@ class CentreEstimator(
         """Take rows from the caller's units to that space."""
         return X
 
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        """Undo what scikit-learn's validation sets early, if anything goes wrong later."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
     def _unchecked_rows(self, X: npt.ArrayLike, *, reset: bool) -> Floats:
         """X as a float64 matrix with the right features.  NaN and infinities are still in it."""
-        rows: Floats = validate_data(
-            self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False
-        )
-        return rows
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return np.ascontiguousarray(X)
+        rows = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
+        return _numbers(rows)
 
     def _rows(self, X: npt.ArrayLike) -> Floats:
         check_is_fitted(self)
-        checked = validate_data(self, X, reset=False, dtype=np.float64, order="C")
-        return np.ascontiguousarray(self._to_clustered(checked))
+        rows = self._unchecked_rows(X, reset=False)
+        assert_all_finite(rows, input_name="X")
+        return np.ascontiguousarray(self._to_clustered(rows))
 
     def _nearest(self, X: npt.ArrayLike) -> tuple[Labels, Floats]:
         rows, centres = self._rows(X), self._centres()
@@ -76,3 +91,14 @@ class CentreEstimator(
     @property
     def _n_features_out(self) -> int:
         return len(self._centres())
+
+
+def _numbers(rows: npt.NDArray[Any]) -> Floats:
+    """Rows as float64, C-contiguous.  Text that looks like numbers is refused: it may be codes."""
+    if rows.dtype.kind == "O":
+        text = next((item for item in rows.flat if isinstance(item, (str, bytes))), None)
+        if text is not None:
+            raise ValueError(f"X holds {text!r}, which is text; convert it to numbers first")
+    elif rows.dtype.kind not in "biuf":
+        raise ValueError(f"X must hold numbers, not {rows.dtype}; convert it first")
+    return np.ascontiguousarray(rows, dtype=np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self
 
@@ -182,28 +183,26 @@ class FederatedKMeans(CentreEstimator):
         ids : array-like of int or str, default=None
             The records' ids, unique over the federation; the row numbers if left out.
         """
-        rows = self._unchecked_rows(X, reset=True)
-        check_values(rows)
-        n = len(rows)
-        if check_count("n_clusters", self.n_clusters) > n:
-            raise ValueError(f"n_samples={n} should be at least n_clusters={self.n_clusters}")
-        id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
-        names = np.zeros(n, dtype=np.int64) if clients is None else column_of(clients, n, "clients")
-        check_distinct(id_column)
-        root = root_secret(self.random_state)
-        bounds = self._bounds_for(rows)
-        config = self._configure(bounds, self._step_for(n), root)
-        if not check_flag("clip", self.clip):
-            config.grid.check_inside(rows, getattr(self, "feature_names_in_", None))
-        self._check_room(config, n)
-        federation = LocalFederation(config, root, self.n_jobs)
-        federation.learn(rows, id_column, names, self._convert(config.grid))
-        self._adopt(federation)
+        with self._unchanged_on_error():
+            rows = self._unchecked_rows(X, reset=True)
+            check_values(rows)
+            n = len(rows)
+            if check_count("n_clusters", self.n_clusters) > n:
+                raise ValueError(f"n_samples={n} should be at least n_clusters={self.n_clusters}")
+            id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
+            names = np.zeros(n, np.int64) if clients is None else column_of(clients, n, "clients")
+            check_distinct(id_column)
+            root = root_secret(self.random_state)
+            config = self._configure(self._bounds_for(rows), self._step_for(n), root)
+            self._check_new(config, rows, n, check_flag("clip", self.clip))
+            federation = LocalFederation(config, root, self.n_jobs)
+            federation.learn(rows, id_column, names, _conversion(config.grid, self.clip))
+            self._adopt(federation, self.get_params(deep=False))
         return self
 
-    def _bounds_for(self, X: Floats) -> Floats:
+    def _bounds_for(self, rows: Floats) -> Floats:
         if self.bounds is not None:
-            return parse_bounds(self.bounds, X.shape[1])
+            return parse_bounds(self.bounds, rows.shape[1])
         warnings.warn(
             "bounds were inferred from the data and are frozen in bounds_: they keep a trace of"
             " the extreme records even after those are forgotten, and later records outside them"
@@ -211,7 +210,7 @@ class FederatedKMeans(CentreEstimator):
             DataTraceWarning,
             stacklevel=3,
         )
-        return np.stack([X.min(axis=0), X.max(axis=0)], axis=1)
+        return np.stack([rows.min(axis=0), rows.max(axis=0)], axis=1)
 
     def _step_for(self, n: int) -> float:
         if self.step is not None:
@@ -261,21 +260,20 @@ class FederatedKMeans(CentreEstimator):
             public_seed=public_seed,
         )
 
-    @staticmethod
-    def _check_room(config: Configuration, n: int) -> None:
-        if n > config.max_records:
+    def _check_new(self, config: Configuration, rows: Floats, total: int, clip: bool) -> None:
+        """Refuse rows outside the bounds, and more records than the lattice has room for."""
+        if not clip:
+            config.grid.check_inside(rows, getattr(self, "feature_names_in_", None))
+        if total > config.max_records:
             raise LatticeOverflowError(
-                f"{n} records could overflow the integer sums of this lattice, which has room for"
-                f" {config.max_records}; use a larger step"
+                f"{total} records could overflow the integer sums of this lattice, which has room"
+                f" for {config.max_records}; use a larger step"
             )
 
-    def _convert(self, grid: Grid) -> Any:
-        if self.clip:
-            return lambda rows: grid.to_clustered(grid.clip(rows))
-        return grid.to_clustered
-
-    def _adopt(self, federation: LocalFederation) -> None:
+    def _adopt(self, federation: LocalFederation, parameters: dict[str, Any]) -> None:
+        """Set the fitted state.  ``parameters`` stay in force until the next fit."""
         self._federation = federation
+        self._parameters = parameters
         self._cache: dict[str, Any] = {}
         self.bounds_ = federation.config.grid.bounds.copy()
         self.step_ = federation.config.grid.step
@@ -295,7 +293,7 @@ class FederatedKMeans(CentreEstimator):
         Report
         """
         check_is_fitted(self)
-        _, handles = locate(ids, self._federation.find)
+        _, handles = locate(ids, self._some_ids(), self._federation.find)
         return self._changed(self._federation.forget(handles))
 
     def forget_clients(self, names: Any) -> Report:
@@ -346,11 +344,9 @@ class FederatedKMeans(CentreEstimator):
         check_same_kind(names, parse_ids(list(federation.clients), "clients"), "clients")
         check_distinct(new)
         refuse_held(new, federation.find(new))
-        grid = federation.config.grid
-        if not self.clip:
-            grid.check_inside(rows, getattr(self, "feature_names_in_", None))
-        self._check_room(federation.config, len(federation) + len(rows))
-        return self._changed(federation.learn(rows, new, names, self._convert(grid)))
+        config, clip = federation.config, self._parameters["clip"]
+        self._check_new(config, rows, len(federation) + len(rows), clip)
+        return self._changed(federation.learn(rows, new, names, _conversion(config.grid, clip)))
 
     def _names_for(self, clients: Any, n: int) -> Ids:
         if clients is not None:
@@ -481,9 +477,10 @@ class FederatedKMeans(CentreEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model, records and secrets included, to one file that only you may read."""
         federation = self._fitted
-        parameters = self.get_params(deep=False)
-        parameters["bounds"] = None if self.bounds is None else np.asarray(self.bounds).tolist()
-        parameters["random_state"] = files.plain_random_state(self.random_state)
+        parameters = dict(self._parameters)
+        bounds = parameters["bounds"]
+        parameters["bounds"] = None if bounds is None else np.asarray(bounds).tolist()
+        parameters["random_state"] = files.plain_random_state(parameters["random_state"])
         local = parameters.pop("local_clusters")
         arrays = {
             "values": self._values(),
@@ -538,9 +535,16 @@ class FederatedKMeans(CentreEstimator):
                     for number, name in enumerate(header["reported_by"])
                 }
                 federation.restore_reports(reports)
-            model._adopt(federation)
+            model._adopt(federation, model.get_params(deep=False))
         files.check_digest(path, header["digest"], model.model_digest_)
         return model
+
+
+def _conversion(grid: Grid, clip: bool) -> Callable[[Floats], Floats]:
+    """How rows get from the caller's units to the clustered space."""
+    if clip:
+        return lambda rows: grid.to_clustered(grid.clip(rows))
+    return grid.to_clustered
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:

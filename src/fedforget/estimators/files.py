@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
@@ -20,22 +19,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedforget.digests import Digest
 from fedforget.errors import ModelFileError
 
 FORMAT = 1
 Arrays = dict[str, npt.NDArray[Any]]
 
 
+def _seal(header: dict[str, Any], arrays: Arrays) -> str:
+    """A digest of everything in a file.  It finds damage; it does not keep out a forger."""
+    digest = Digest("model file").field("header", json.dumps(header, sort_keys=True))
+    for name in sorted(arrays):
+        digest.array(name, arrays[name])
+    return digest.hex()
+
+
 def write(path: str | PathLike[str], header: dict[str, Any], arrays: Arrays) -> None:
     """Write a model file, readable by its owner only, replacing an old one in one step."""
     target = Path(path)
-    text = json.dumps({"format": FORMAT, **header}, sort_keys=True, allow_nan=False)
+    header = json.loads(json.dumps({"format": FORMAT, **header}, allow_nan=False))
+    text = json.dumps(header | {"seal": _seal(header, arrays)}, sort_keys=True)
+    members: dict[str, Any] = {"header": np.frombuffer(text.encode(), dtype=np.uint8)}
+    members |= arrays
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            members: dict[str, Any] = {"header": np.frombuffer(text.encode(), dtype=np.uint8)}
-            members |= arrays
             np.savez(file, **members)
             file.flush()
             os.fsync(file.fileno())
@@ -47,14 +56,14 @@ def write(path: str | PathLike[str], header: dict[str, Any], arrays: Arrays) -> 
 
 def read(path: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], Arrays]:
     """Read a model file of one kind of estimator."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        header = json.loads(arrays.pop("header").tobytes())
-    except OSError:
-        raise
-    except (ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise ModelFileError(f"{os.fspath(path)} is not a saved model: {error}") from error
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            header = json.loads(arrays.pop("header").tobytes())
+            seal = header.pop("seal")
+        except Exception as error:  # zip files can be broken in more ways than can be listed
+            raise ModelFileError(f"{os.fspath(path)} is not a saved model: {error}") from error
     if header.get("format") != FORMAT:
         raise ModelFileError(
             f"{os.fspath(path)} has format {header.get('format')!r}; this version reads {FORMAT}"
@@ -64,6 +73,9 @@ def read(path: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], Arr
             f"{os.fspath(path)} holds a {header.get('estimator')}, not a {estimator};"
             f" use {header.get('estimator')}.load"
         )
+    with explained(path):
+        if seal != _seal(header, arrays):
+            raise ValueError("its contents do not agree with its checksum")
     return header, arrays
 
 

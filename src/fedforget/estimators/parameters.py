@@ -63,19 +63,22 @@ def check_local_clusters(value: Any, n_clusters: int) -> int | dict[int | str, i
 
 def root_secret(random_state: Any) -> Secret:
     """The secret from which everything random derives."""
+    if isinstance(random_state, Integral):
+        if random_state < 0:
+            raise ValueError(f"random_state must not be negative, got {random_state}")
+        return Secret(bytes(16)).derive("random_state", str(int(random_state)).encode())
     return Secret(check_random_state(random_state).bytes(16))
 
 
-def check_values(X: Floats) -> Floats:
+def check_values(X: Floats) -> None:
     """Refuse NaN, infinities, and values whose squared differences could leave float64's range."""
     if not kernels.all_within(X, MAX_MAGNITUDE):
         _refuse_values(X)
-    return X
 
 
 def _refuse_values(X: Floats) -> NoReturn:
     assert_all_finite(X, input_name="X")
-    row, column = (int(i) for i in np.argwhere(np.abs(X) > MAX_MAGNITUDE)[0])
+    row, column = (int(i) for i in np.unravel_index(np.abs(X).argmax(), X.shape))
     raise ValueError(
         f"X[{row}, {column}] = {X[row, column].item()!r} is beyond {MAX_MAGNITUDE:g} in magnitude;"
         f" its square could overflow, so rescale X"
@@ -119,9 +122,10 @@ def refuse_held(ids: Ids, handles: Ints) -> None:
         )
 
 
-def locate(ids: Any, find: Callable[[Ids], Ints]) -> tuple[Ids, Ints]:
+def locate(ids: Any, held: Ids, find: Callable[[Ids], Ints]) -> tuple[Ids, Ints]:
     """Parse the ids of a removal request and find their records; all of them must exist."""
     wanted = parse_ids(ids)
+    check_same_kind(wanted, held, "ids")
     check_distinct(wanted)
     handles = find(wanted)
     missing = wanted[handles < 0]

@@ -94,25 +94,27 @@ class SeededKMeans(CentreEstimator):
             The records' ids, all different; the row numbers if left out.
         """
         n_clusters = check_count("n_clusters", self.n_clusters)
-        rows = self._unchecked_rows(X, reset=True)
-        values = check_values(rows).copy()
-        n = len(values)
-        if n_clusters > n:
-            raise ValueError(f"n_samples={n} should be at least n_clusters={n_clusters}")
-        id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
-        self._build(values, id_column, n_clusters, root_secret(self.random_state))
+        with self._unchanged_on_error():
+            rows = self._unchecked_rows(X, reset=True)
+            n = len(rows)
+            if n_clusters > n:
+                raise ValueError(f"n_samples={n} should be at least n_clusters={n_clusters}")
+            id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
+            self._build(rows, id_column, n_clusters, root_secret(self.random_state))
         return self
 
-    def _build(self, values: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
-        """Set the fitted state; takes the arrays over."""
+    def _build(self, rows: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
+        """Set the fitted state."""
+        check_values(rows)
         secret = root.derive("owner")
         keys = keys_of_ids(secret, ids)
         index = IdIndex()
         if not index.put(keys, np.arange(len(ids))).all():
             check_distinct(ids)
-        table = RecordTable(values, ids, keys, np.arange(len(ids)))
+        table = RecordTable(rows.copy(), ids, keys, np.arange(len(ids)))
+        partition = SeededPartition(table, n_clusters)
         self._root, self._secret, self._index = root, secret, index
-        self._partition = SeededPartition(table, n_clusters)
+        self._partition = partition
         self._next_arrival = len(ids)
 
     # -- forgetting and learning ---------------------------------------------------------------
@@ -131,8 +133,10 @@ class SeededKMeans(CentreEstimator):
         """
         check_is_fitted(self)
         watch = Stopwatch()
-        wanted, rows = locate(ids, lambda wanted: self._index.find(self._keys(wanted)))
         partition = self._partition
+        wanted, rows = locate(
+            ids, partition.table.ids, lambda wanted: self._index.find(self._keys(wanted))
+        )
         end = len(partition) - len(rows)
         self._index.drop(self._keys(wanted))
         step = partition.forget(rows)
@@ -220,11 +224,8 @@ class SeededKMeans(CentreEstimator):
             path,
             {
                 "estimator": "SeededKMeans",
-                "parameters": {
-                    "n_clusters": int(self.n_clusters),
-                    "random_state": files.plain_random_state(self.random_state),
-                },
-                "n_seeds": self._partition.n_seeds,
+                "n_clusters": self._partition.n_seeds,
+                "random_state": files.plain_random_state(self.random_state),
                 "secret": self._root.data.hex(),
                 "digest": self._digest(),
             },
@@ -236,22 +237,18 @@ class SeededKMeans(CentreEstimator):
         """Read a saved model.  It is fitted again from its records, and must come out the same."""
         header, arrays = files.read(path, "SeededKMeans")
         with files.explained(path):
-            model = cls(**header["parameters"])
+            n_clusters = check_count("n_clusters", header["n_clusters"])
+            model = cls(n_clusters, random_state=header["random_state"])
             values, ids = arrays["values"], arrays["ids"]
             files.restore_features(model, arrays, values.shape[1])
             root = Secret(bytes.fromhex(header["secret"]))
-            model._build(
-                check_values(values).copy(),
-                column_of(ids, len(values), "ids"),
-                header["n_seeds"],
-                root,
-            )
+            model._build(values, column_of(ids, len(values), "ids"), n_clusters, root)
         files.check_digest(path, header["digest"], model._digest())
         return model
 
     def _digest(self) -> str:
         partition = self._fitted
-        digest = Digest("seeded").field("n_seeds", partition.n_seeds)
+        digest = Digest("seeded").field("n_clusters", partition.n_seeds)
         digest.array("seeds", partition.seeds).array("sizes", partition.sizes)
         return digest.hex()
 
