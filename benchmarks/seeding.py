@@ -13,6 +13,7 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
 
 from fedforget import SeededKMeans
+from fedforget.clustering.distance import Rows
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.race import first_row, new_race, run_race
@@ -41,7 +42,7 @@ def main() -> None:
 
         def race(X: np.ndarray = X, k: int = k, keys: tuple = keys) -> object:
             state = new_race(len(X))
-            run_race(state, X, keys, k, smallest_id=first_row)
+            run_race(state, Rows(X), keys, k, smallest_id=first_row)
             return state
 
         def draw(X: np.ndarray = X, k: int = k, turn: object = turn) -> np.ndarray:

@@ -17,31 +17,28 @@ def plain_nearest(values: np.ndarray, centres: np.ndarray) -> tuple[list[int], l
     labels, d2 = [], []
     for row in values.tolist():
         distances = [twins.squared_distance(row, centre) for centre in centres.tolist()]
-        d2.append(min(distances))
-        labels.append(distances.index(d2[-1]))
+        d2.append(min(distances, default=np.inf))
+        labels.append(distances.index(d2[-1]) if distances else -1)
     return labels, d2
 
 
-@given(
-    d=st.integers(1, 40),
-    n=st.integers(0, 12),
-    k=st.integers(1, 6),
-    screened=st.booleans(),
-    data=st.data(),
-)
+PATHS = {"tiles kept": (10**9, 10**9), "tiles turned": (10**9, 0), "screened": (0, 0)}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@given(d=st.integers(1, 40), n=st.integers(0, 12), k=st.integers(0, 6), data=st.data())
 def test_nearest_agrees_with_the_definition(
-    d: int, n: int, k: int, screened: bool, data: st.DataObject
+    path: str, d: int, n: int, k: int, data: st.DataObject
 ) -> None:
-    """Coordinates from a small set make ties; both the tiled and the screened path must hold."""
+    """Coordinates from a small set make ties; every path must hold."""
     coordinates = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(-100, 100))
     values = data.draw(hnp.arrays(np.float64, (n, d), elements=coordinates))
     centres = data.draw(hnp.arrays(np.float64, (k, d), elements=coordinates))
-    size = distance._SCREEN_SIZE
-    try:
-        distance._SCREEN_SIZE = 0 if screened else 10**9
+    with pytest.MonkeyPatch.context() as patch:
+        screen, turned = PATHS[path]
+        patch.setattr(distance, "_SCREEN_SIZE", screen if k else 10**9)
+        patch.setattr(distance, "_TURNED_SIZE", turned)
         labels, d2 = nearest(values, centres)
-    finally:
-        distance._SCREEN_SIZE = size
     assert (labels.tolist(), d2.tolist()) == plain_nearest(values, centres)
 
 

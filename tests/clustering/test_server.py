@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import twins
 from fedforget.clustering import server
+from fedforget.clustering.distance import Rows
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Secret, keys_of_vectors
 from fedforget.clustering.server import (
@@ -141,7 +142,7 @@ def test_an_empty_cluster_keeps_its_centre() -> None:
     aggregate = Histogram.of(np.array([[0], [1], [9], [11]]), np.array([1, 1, 1, 3]))
     points = weighted_points(aggregate, SEED)
     coordinates, weights = points.coordinates.astype(float), points.weights.astype(float)
-    model = server._lloyd(points, coordinates, weights, np.array([0, 0, 2]), 0, 50, -1.0)
+    model = server._lloyd(points, Rows(coordinates), weights, np.array([0, 0, 2]), 0, 50, -1.0)
     assert model.centres.ravel().tolist() == [1.0, 0.0, 10.5]
     assert model.labels.tolist() == [1, 0, 2, 2]
 

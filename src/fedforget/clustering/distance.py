@@ -19,54 +19,90 @@ Labels = npt.NDArray[np.int32]
 _UNIT = 2.0**-53
 _CHUNK_BYTES = 4 << 20
 _SCREEN_SIZE = 4096
+_TURNED_SIZE = 1 << 19
 
 MAX_MAGNITUDE = 1e100
 """The square of a larger value could overflow, or its score underflow."""
 
 
-def meet_centres(values: Floats, centres: Floats, first: int, d2: Floats, label: Labels) -> None:
-    """Bring rows up to date with the centres ``first`` and later, in place.
+class Rows:
+    """Rows that are to meet centres, perhaps many times.  Prior validation is assumed.
 
-    Before, ``label`` and ``d2`` hold each row's nearest centre among the first ``first`` and the
-    squared distance to it (-1 and inf where ``first`` is 0); afterwards, among all.  Prior
-    validation is assumed.
+    Few values are kept in a second layout, 64 rows side by side, in which distances to several rows
+    are computed at once; with many, each call turns a tile at a time.
     """
-    n, d = values.shape
-    if d * (len(centres) - first) < _SCREEN_SIZE:
-        kernels.meet_tiled(values, centres, first, d2, label)
-        return
-    if first == 0:
-        # The screen starts from a known distance.
-        kernels.distances_to(values, centres[0], d2)
-        label[:] = 0
-        first = 1
-    transposed = np.ascontiguousarray(centres.T)
-    norms = np.einsum("ij,ij->i", centres, centres)
-    radius = float(np.sqrt(norms.max()) * (1.0 + 1e-9))
-    unit = 16.0 * (d + 16) * _UNIT
-    rows = max(64, _CHUNK_BYTES // (8 * d))
-    for begin in range(0, n, rows):
-        part = slice(begin, begin + rows)
-        kernels.meet_screened(
-            values[part],
-            centres,
-            first,
-            values[part] @ transposed,
-            norms,
-            radius,
-            unit,
-            d2[part],
-            label[part],
-        )
+
+    def __init__(self, values: Floats) -> None:
+        self.values = values
+        self._tiles: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def meet(self, centres: Floats, first: int, d2: Floats, label: Labels) -> None:
+        """Bring rows up to date with the centres ``first`` and later, in place.
+
+        Before, ``label`` and ``d2`` hold each row's nearest centre among the first ``first`` and
+        the squared distance to it (-1 and inf where ``first`` is 0); afterwards, among all.
+        """
+        n, d = self.values.shape
+        if d * (len(centres) - first) >= _SCREEN_SIZE:
+            self._meet_screened(centres, first, d2, label)
+        elif n * d <= _TURNED_SIZE:
+            if self._tiles is None:
+                self._tiles = np.zeros((-(-n // kernels.TILE), d, kernels.TILE))
+                kernels.turn(self.values, self._tiles)
+            kernels.meet_tiles(self._tiles, centres, first, d2, label)
+        elif len(centres) - first == 1:
+            self._meet_one(centres[first], first, d2, label)
+        else:
+            kernels.meet_tiled(self.values, centres, first, d2, label)
+
+    def _meet_one(self, centre: Floats, number: int, d2: Floats, label: Labels) -> None:
+        """One centre is not worth turning the rows."""
+        distances = np.empty(len(self))
+        kernels.distances_to(self.values, centre, distances)
+        label[distances < d2] = number
+        np.minimum(d2, distances, out=d2)
+
+    def _meet_screened(self, centres: Floats, first: int, d2: Floats, label: Labels) -> None:
+        """Rule most centres out by a matrix product."""
+        n, d = self.values.shape
+        if first == 0:
+            # The screen starts from a known distance.
+            kernels.distances_to(self.values, centres[0], d2)
+            label[:] = 0
+            first = 1
+        transposed = np.ascontiguousarray(centres.T)
+        norms = np.einsum("ij,ij->i", centres, centres)
+        radius = float(np.sqrt(norms.max()) * (1.0 + 1e-9))
+        unit = 16.0 * (d + 16) * _UNIT
+        rows = max(64, _CHUNK_BYTES // (8 * d))
+        for begin in range(0, n, rows):
+            part = slice(begin, begin + rows)
+            kernels.meet_screened(
+                self.values[part],
+                centres,
+                first,
+                self.values[part] @ transposed,
+                norms,
+                radius,
+                unit,
+                d2[part],
+                label[part],
+            )
+
+    def nearest(self, centres: Floats) -> tuple[Labels, Floats]:
+        """Label and squared distance of each row's nearest centre (-1 and inf without centres)."""
+        label = np.full(len(self), -1, dtype=np.int32)
+        d2 = np.full(len(self), np.inf)
+        self.meet(centres, 0, d2, label)
+        return label, d2
 
 
 def nearest(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
-    """Label and squared distance of each row's nearest centre (-1 and inf without centres)."""
-    n = len(values)
-    label = np.full(n, -1, dtype=np.int32)
-    d2 = np.full(n, np.inf)
-    meet_centres(values, centres, 0, d2, label)
-    return label, d2
+    """:meth:`Rows.nearest` for rows that are used once."""
+    return Rows(values).nearest(centres)
 
 
 def pairwise(values: Floats, centres: Floats) -> Floats:

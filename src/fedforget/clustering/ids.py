@@ -119,6 +119,11 @@ def keys_of_ids(secret: Secret, ids: Ids) -> Keys:
     return keys_of_messages(secret, b"".join(encoded), offsets)
 
 
+def smallest_id(ids: Ids, rows: Ints) -> int:
+    """Of some rows, the one with the smallest id."""
+    return int(rows[np.argsort(ids[rows], kind="stable")[0]])
+
+
 def name_some(ids: Iterable[Any], most: int = 5) -> str:
     """A few ids for an error message: ``'a', 'b' and 3 more``."""
     listed = [item.item() if isinstance(item, np.generic) else item for item in ids]

@@ -76,6 +76,17 @@ def distances_to(values, centre, out):
 
 
 @kernel
+def copy_and_measure(values, centre, out, d2):
+    """Copy rows and write their squared distances to one centre.  OUT: out, d2."""
+    for i in range(values.shape[0]):
+        row = values[i]
+        copied = out[i]
+        for t in range(row.shape[0]):
+            copied[t] = row[t]
+        d2[i] = squared_distance(row, centre)
+
+
+@kernel
 def pairwise_distances(values, centres, out):
     """Write the squared distance of every row to every centre.  OUT: out."""
     for i in range(values.shape[0]):
@@ -110,77 +121,96 @@ def _turn(rows, turned):
             turned[t, i] = x[t]
 
 
+@inlined
+def _meet_tile(tile, centres, first, best, nearest, s0, s1, s2, s3):
+    """Let the rows of one tile meet the centres ``first`` and later.  OUT: best, nearest, s0..s3.
+
+    The inner loops run over rows and are vectorised.  Each row's sum has the order of
+    :func:`squared_distance`: four interleaved sums, then the rest.
+    """
+    d = tile.shape[0]
+    m = best.shape[0]
+    for k in range(first, centres.shape[0]):
+        c = centres[k]
+        for i in range(TILE):
+            s0[i] = 0.0
+            s1[i] = 0.0
+            s2[i] = 0.0
+            s3[i] = 0.0
+        for pair in range(d // 8):
+            t = pair * 8
+            x0, x1, x2, x3 = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
+            x4, x5, x6, x7 = tile[t + 4], tile[t + 5], tile[t + 6], tile[t + 7]
+            c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
+            c4, c5, c6, c7 = c[t + 4], c[t + 5], c[t + 6], c[t + 7]
+            for i in range(TILE):
+                e0 = x0[i] - c0
+                e1 = x1[i] - c1
+                e2 = x2[i] - c2
+                e3 = x3[i] - c3
+                e4 = x4[i] - c4
+                e5 = x5[i] - c5
+                e6 = x6[i] - c6
+                e7 = x7[i] - c7
+                s0[i] = (s0[i] + e0 * e0) + e4 * e4
+                s1[i] = (s1[i] + e1 * e1) + e5 * e5
+                s2[i] = (s2[i] + e2 * e2) + e6 * e6
+                s3[i] = (s3[i] + e3 * e3) + e7 * e7
+        for group in range(2 * (d // 8), d // 4):
+            t = group * 4
+            x0, x1, x2, x3 = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
+            c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
+            for i in range(TILE):
+                e0 = x0[i] - c0
+                e1 = x1[i] - c1
+                e2 = x2[i] - c2
+                e3 = x3[i] - c3
+                s0[i] += e0 * e0
+                s1[i] += e1 * e1
+                s2[i] += e2 * e2
+                s3[i] += e3 * e3
+        for i in range(TILE):
+            s0[i] = (s0[i] + s2[i]) + (s1[i] + s3[i])
+            s1[i] = 0.0
+        for t in range(d - d % 4, d):
+            x0 = tile[t]
+            c0 = c[t]
+            for i in range(TILE):
+                e = x0[i] - c0
+                s1[i] += e * e
+        for i in range(m):
+            distance = s0[i] + s1[i]
+            if distance < best[i]:
+                best[i] = distance
+                nearest[i] = k
+
+
+@kernel
+def turn(values, tiles):
+    """Cut rows into tiles of 64 and transpose each.  OUT: tiles, of shape (n_tiles, d, 64)."""
+    for number in range(tiles.shape[0]):
+        _turn(values[number * TILE : (number + 1) * TILE], tiles[number])
+
+
+@kernel
+def meet_tiles(tiles, centres, first, d2, label):
+    """Let rows that were turned before meet the centres ``first`` and later.  OUT: d2, label."""
+    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    for number in range(tiles.shape[0]):
+        begin, end = number * TILE, (number + 1) * TILE
+        _meet_tile(tiles[number], centres, first, d2[begin:end], label[begin:end], s0, s1, s2, s3)
+
+
 @kernel
 def meet_tiled(values, centres, first, d2, label):
-    """Let every row meet the centres ``first`` and later.  OUT: d2, label.
-
-    Rows are taken 64 at a time, turned so that the inner loops run over rows and are vectorised.
-    Each row's sum has the order of :func:`squared_distance`: four interleaved sums, then the rest.
-    """
+    """:func:`meet_tiles`, turning one tile after the other.  OUT: d2, label."""
     n, d = values.shape
-    turned = np.zeros((d, TILE))
-    s0 = np.empty(TILE)
-    s1 = np.empty(TILE)
-    s2 = np.empty(TILE)
-    s3 = np.empty(TILE)
+    tile = np.zeros((d, TILE))
+    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for begin in range(0, n, TILE):
-        m = min(TILE, n - begin)
-        _turn(values[begin : begin + m], turned)
-        best = d2[begin : begin + m]
-        nearest = label[begin : begin + m]
-        for k in range(first, centres.shape[0]):
-            c = centres[k]
-            for i in range(TILE):
-                s0[i] = 0.0
-                s1[i] = 0.0
-                s2[i] = 0.0
-                s3[i] = 0.0
-            for pair in range(d // 8):
-                t = pair * 8
-                x0, x1, x2, x3 = turned[t], turned[t + 1], turned[t + 2], turned[t + 3]
-                x4, x5, x6, x7 = turned[t + 4], turned[t + 5], turned[t + 6], turned[t + 7]
-                c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
-                c4, c5, c6, c7 = c[t + 4], c[t + 5], c[t + 6], c[t + 7]
-                for i in range(TILE):
-                    e0 = x0[i] - c0
-                    e1 = x1[i] - c1
-                    e2 = x2[i] - c2
-                    e3 = x3[i] - c3
-                    e4 = x4[i] - c4
-                    e5 = x5[i] - c5
-                    e6 = x6[i] - c6
-                    e7 = x7[i] - c7
-                    s0[i] = (s0[i] + e0 * e0) + e4 * e4
-                    s1[i] = (s1[i] + e1 * e1) + e5 * e5
-                    s2[i] = (s2[i] + e2 * e2) + e6 * e6
-                    s3[i] = (s3[i] + e3 * e3) + e7 * e7
-            for group in range(2 * (d // 8), d // 4):
-                t = group * 4
-                x0, x1, x2, x3 = turned[t], turned[t + 1], turned[t + 2], turned[t + 3]
-                c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
-                for i in range(TILE):
-                    e0 = x0[i] - c0
-                    e1 = x1[i] - c1
-                    e2 = x2[i] - c2
-                    e3 = x3[i] - c3
-                    s0[i] += e0 * e0
-                    s1[i] += e1 * e1
-                    s2[i] += e2 * e2
-                    s3[i] += e3 * e3
-            for i in range(TILE):
-                s0[i] = (s0[i] + s2[i]) + (s1[i] + s3[i])
-                s1[i] = 0.0
-            for t in range(d - d % 4, d):
-                x0 = turned[t]
-                c0 = c[t]
-                for i in range(TILE):
-                    e = x0[i] - c0
-                    s1[i] += e * e
-            for i in range(m):
-                distance = s0[i] + s1[i]
-                if distance < best[i]:
-                    best[i] = distance
-                    nearest[i] = k
+        end = min(begin + TILE, n)
+        _turn(values[begin:end], tile)
+        _meet_tile(tile, centres, first, d2[begin:end], label[begin:end], s0, s1, s2, s3)
 
 
 @kernel
@@ -392,6 +422,9 @@ def exponential(u):
 BLOCK = 256
 """Rows screened at once: a loop of this shape is vectorised, and its numbers stay in cache."""
 
+HINT_COST = 512
+"""Distances times features from which a search for the best first threshold pays off."""
+
 SCREEN = 1.0 + 1e-9
 """Covers the rounding of the screen; whatever it lets pass is compared exactly."""
 
@@ -417,12 +450,13 @@ def race_step(values, seeds, n_seeds, weights, keys0, keys1, counter, rate, labe
 
     Returns the winning row (-1: none has a finite score), its score, and how many rows share it.
     """
-    n = values.shape[0]
+    n, d = values.shape
 
-    # Which row looks best by the stale rates?  Its true score makes a sharp first threshold.
+    # Which row looks best by the stale rates?  Its true score makes a sharp first threshold.  Where
+    # a few more rows are brought up to date cheaply, the first block alone has to give the hint.
     hint = -1
     lowest = np.inf
-    for begin in range(0, n, BLOCK):
+    for begin in range(0, n if n_seeds * d > HINT_COST else min(n, BLOCK), BLOCK):
         end = min(begin + BLOCK, n)
         if lowest < np.inf and not _any_below(
             keys0[begin:end], keys1[begin:end], counter, rate[begin:end], lowest
@@ -433,14 +467,13 @@ def race_step(values, seeds, n_seeds, weights, keys0, keys1, counter, rate, labe
             if rate[i] > 0.0 and u / rate[i] < lowest:
                 lowest = u / rate[i]
                 hint = i
-    if hint < 0:
-        return -1, np.inf, 0
 
-    _refresh(values, seeds, n_seeds, weights, hint, rate, label, met)
     winner = -1
     best = np.inf
     ties = 0
-    if rate[hint] > 0.0:
+    if hint >= 0:
+        _refresh(values, seeds, n_seeds, weights, hint, rate, label, met)
+    if hint >= 0 and rate[hint] > 0.0:
         score = exponential(uniform(draw(keys0[hint], keys1[hint], counter))) / rate[hint]
         if score < best:
             winner, best, ties = hint, score, 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels, meet_centres
+from fedforget.clustering.distance import Floats, Labels, Rows
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Ints, Keys
 from fedforget.clustering.race import Race, run_race
@@ -40,6 +40,7 @@ class SeededPartition:
     table : the records; the partition takes it over.
     n_seeds : how many seeds to draw (fewer where there are fewer distinct records).
     fixed_point : where given, exact integer sums of the clusters are kept as well.
+    start : a race over the table's own columns that has begun already.
 
     Attributes
     ----------
@@ -53,6 +54,7 @@ class SeededPartition:
         table: RecordTable,
         n_seeds: int,
         fixed_point: FixedPoint | None = None,
+        start: Race | None = None,
     ) -> None:
         self.table = table
         self.n_seeds = n_seeds
@@ -61,7 +63,7 @@ class SeededPartition:
         self.scores: Floats = np.empty(0)
         self.sizes: Ints = np.empty(0, dtype=np.int64)
         self.sums: Ints = np.empty((0, 0), dtype=np.int64)
-        self._draw_from(0)
+        self._draw(start or self._race(0), None)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -89,7 +91,7 @@ class SeededPartition:
             is_moved = movers[moved] == self._seed_rows
             self._seed_rows = np.where(is_moved, holes[moved], self._seed_rows)
         if kept is not None:
-            self._draw_from(kept)
+            self._redraw(kept)
         return kept
 
     def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> tuple[Ints, int | None]:
@@ -109,28 +111,42 @@ class SeededPartition:
         self._seed_rows = self._seed_rows[:first]
         # The new records have met nobody yet; an impossible label makes them meet the kept seeds.
         self.table.label[rows] = np.iinfo(np.int32).max
-        self._draw_from(first)
+        self._redraw(first)
         return rows, first
 
-    def _draw_from(self, kept: int) -> None:
-        """Keep the first ``kept`` seeds, draw the rest again and settle every record's cluster."""
+    def _race(self, kept: int) -> Race:
+        """A race over the table's own columns, in which the first ``kept`` seeds are drawn."""
         table = self.table
-        n = len(table)
+        met = np.zeros(len(table), dtype=np.int32)
+        rows, scores = self._seed_rows[:kept].tolist(), self.scores[:kept].tolist()
+        if kept == 0:
+            table.d2[:] = 1.0
+            table.label[:] = -1
+        return Race(rows, scores, table.d2, table.label, met)
+
+    def _redraw(self, kept: int) -> None:
+        """Keep the first ``kept`` seeds and draw the others again."""
+        table = self.table
         before = table.label.copy() if kept else None
-        # The race works on the table's own columns, which end up as the records' clusters.
-        met = np.zeros(n, dtype=np.int32)
-        race = Race(self._seed_rows, self.scores[:kept], table.d2, table.label, met)
+        race = self._race(kept)
         if kept:
             seeds = table.values[race.rows]
-            kernels.forget_centres(table.values, seeds, kept, race.rate, race.label, met)
-        else:
-            race.rate[:] = 1.0
-            race.label[:] = -1
-        run_race(race, table.values, table.keys, self.n_seeds, smallest_id=table.smallest_id)
-        self._seed_rows, self.scores = race.rows, race.scores
-        self.seeds = table.values[race.rows]
-        if n:
-            meet_centres(table.values, self.seeds, max(kept, 1), race.rate, race.label)
+            kernels.forget_centres(table.values, seeds, kept, table.d2, table.label, race.met)
+        self._draw(race, before)
+
+    def _draw(self, race: Race, before: Labels | None) -> None:
+        """Draw the seeds that are missing and settle every record's cluster.
+
+        ``before`` holds the clusters to which the present sizes and sums belong (None: to none).
+        """
+        table, kept = self.table, len(race.rows)
+        rows = Rows(table.values)
+        run_race(race, rows, table.keys, self.n_seeds, smallest_id=table.smallest_id)
+        self._seed_rows = np.array(race.rows, dtype=np.int64)
+        self.scores = np.array(race.scores, dtype=np.float64)
+        self.seeds = table.values[self._seed_rows]
+        if len(table):
+            rows.meet(self.seeds, max(kept, 1), table.d2, table.label)
         self._recount(before, kept)
 
     def _recount(self, before: Labels | None, kept: int) -> None:
@@ -140,24 +156,24 @@ class SeededPartition:
         sums = np.zeros((k if self.fixed_point else 0, d), dtype=np.int64)
         after = self.table.label
         if before is None:
-            changed = np.arange(len(after))
+            changed = None
         else:
             sizes[:kept] = self.sizes[:kept]
             sums[:kept] = self.sums[:kept]
             changed = np.flatnonzero((before != after) | (before >= kept))
         self.sizes, self.sums = sizes, sums
-        if before is not None:
-            left = changed[before[changed] < kept]
-            self._tally(left, -1, before)
+        if before is not None and changed is not None:
+            self._tally(changed[before[changed] < kept], -1, before)
         self._tally(changed, 1)
 
-    def _tally(self, rows: Ints, sign: int, label: Labels | None = None) -> None:
-        """Add rows to (or take them from) the sizes and sums of their clusters."""
+    def _tally(self, rows: Ints | None, sign: int, label: Labels | None = None) -> None:
+        """Add rows (all, where None) to the sizes and sums of their clusters, or take them away."""
         label = self.table.label if label is None else label
         if self.fixed_point is None:
-            members = label if len(rows) == len(label) else label[rows]
+            members = label if rows is None else label[rows]
             self.sizes += sign * np.bincount(members, minlength=len(self.sizes))
             return
+        rows = np.arange(len(label)) if rows is None else rows
         kernels.add_fixed_point(
             self.table.values,
             rows,

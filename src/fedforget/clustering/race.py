@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels
+from fedforget.clustering.distance import Floats, Labels, Rows
 from fedforget.clustering.prf import Ints, Keys
 
 _UNWEIGHTED = np.empty(0)
@@ -34,8 +34,8 @@ class Race:
     met : how many seeds each record has met.
     """
 
-    rows: Ints
-    scores: Floats
+    rows: list[int]
+    scores: list[float]
     rate: Floats
     label: Labels
     met: Labels
@@ -49,17 +49,34 @@ def first_row(rows: Ints) -> int:
 def new_race(n: int) -> Race:
     """A race over ``n`` records in which nothing has been drawn."""
     return Race(
-        rows=np.empty(0, dtype=np.int64),
-        scores=np.empty(0),
+        rows=[],
+        scores=[],
         rate=np.ones(n),
         label=np.full(n, -1, dtype=np.int32),
         met=np.zeros(n, dtype=np.int32),
     )
 
 
+def copy_and_start(
+    values: Floats, keys: Keys, smallest_id: Callable[[Ints], int]
+) -> tuple[Floats, Race]:
+    """Copy records and draw the first seed, in one pass over memory.
+
+    The first seed depends on the keys alone.  Its distances tell whether all values are finite.
+    """
+    race = new_race(len(values))
+    copied = np.empty_like(values)
+    if len(values):
+        _draw(race, values, keys, np.empty((0, values.shape[1])), smallest_id)
+        kernels.copy_and_measure(values, values[race.rows[0]], copied, race.rate)
+        race.label[:] = 0
+        race.met[:] = 1
+    return copied, race
+
+
 def run_race(
     race: Race,
-    values: Floats,
+    rows: Rows,
     keys: Keys,
     n_seeds: int,
     *,
@@ -72,40 +89,52 @@ def run_race(
     Parameters
     ----------
     race : continued in place; its ``rate``, ``label`` and ``met`` must describe the seeds so far.
-    values : the records, float64 and C-contiguous.
+    rows : the records.
     keys : the records' keys.
     smallest_id : given the rows of tied records, returns the row with the smallest id.
     weights : positive weights; the rate of a record is its weight times D^2.
     stream : counter of the first step, so that restarts have clocks of their own.
     """
-    n, d = values.shape
+    values = rows.values
     drawn = len(race.rows)
-    if n == 0 or drawn >= n_seeds:
+    if not len(rows) or drawn >= n_seeds:
         return
-    seeds = np.empty((n_seeds, d))
+    seeds = np.empty((n_seeds, values.shape[1]))
     seeds[:drawn] = values[race.rows]
-    rows, scores = race.rows.tolist(), race.scores.tolist()
-    weight_column = _UNWEIGHTED if weights is None else weights
     if drawn == 0 and weights is not None:
         race.rate[:] = weights
     for step in range(drawn, n_seeds):
-        counter = np.uint64(stream + step)
-        state = (values, seeds, step, weight_column, *keys, counter)
-        row, score, ties = kernels.race_step(*state, race.rate, race.label, race.met)
-        if row < 0:
+        if not _draw(race, values, keys, seeds[:step], smallest_id, weights, stream):
             break
-        if ties > 1:
-            tied = np.empty(n, dtype=np.bool_)
-            kernels.tied_rows(*state, score, race.rate, race.label, race.met, tied)
-            row = smallest_id(np.flatnonzero(tied))
-        rows.append(row)
-        scores.append(score)
-        seeds[step] = values[row]
+        seeds[step] = values[race.rows[step]]
         if step == 0:
-            kernels.distances_to(values, seeds[0], race.rate)
+            race.rate[:] = np.inf
+            rows.meet(seeds[:1], 0, race.rate, race.label)
+            race.met[:] = 1
             if weights is not None:
                 race.rate *= weights
-            race.label[:] = 0
-            race.met[:] = 1
-    race.rows = np.array(rows, dtype=np.int64)
-    race.scores = np.array(scores, dtype=np.float64)
+
+
+def _draw(
+    race: Race,
+    values: Floats,
+    keys: Keys,
+    seeds: Floats,
+    smallest_id: Callable[[Ints], int],
+    weights: Floats | None = None,
+    stream: int = 0,
+) -> bool:
+    """One step; False if nobody can win any more."""
+    weight_column = _UNWEIGHTED if weights is None else weights
+    counter = np.uint64(stream + len(seeds))
+    state = (values, seeds, len(seeds), weight_column, *keys, counter)
+    row, score, ties = kernels.race_step(*state, race.rate, race.label, race.met)
+    if row < 0:
+        return False
+    if ties > 1:
+        tied = np.empty(len(values), dtype=np.bool_)
+        kernels.tied_rows(*state, score, race.rate, race.label, race.met, tied)
+        row = smallest_id(np.flatnonzero(tied))
+    race.rows.append(row)
+    race.scores.append(score)
+    return True

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedforget.clustering.distance import Floats, Labels
-from fedforget.clustering.ids import Ids
+from fedforget.clustering.ids import Ids, smallest_id
 from fedforget.clustering.prf import Ints, Keys
+from fedforget.clustering.race import Race, new_race
 
 
 class RecordTable:
@@ -21,9 +22,14 @@ class RecordTable:
     ids : the records' ids.
     keys : the records' keys.
     arrival : a number a record that grows with the order of arrival.
+    race : where given, the columns of a race over these records that has begun already.
     """
 
-    def __init__(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> None:
+    def __init__(
+        self, values: Floats, ids: Ids, keys: Keys, arrival: Ints, race: Race | None = None
+    ) -> None:
+        if race is None:
+            race = new_race(len(values))
         self._size = len(values)
         self._columns: dict[str, npt.NDArray[Any]] = {
             "values": values,
@@ -31,8 +37,8 @@ class RecordTable:
             "low": keys.low,
             "high": keys.high,
             "arrival": arrival,
-            "label": np.full(self._size, -1, dtype=np.int32),
-            "d2": np.ones(self._size),
+            "label": race.label,
+            "d2": race.rate,
         }
 
     def __len__(self) -> int:
@@ -69,7 +75,7 @@ class RecordTable:
 
     def smallest_id(self, rows: Ints) -> int:
         """Of some rows, the one with the smallest id."""
-        return int(rows[np.argsort(self.ids[rows], kind="stable")[0]])
+        return smallest_id(self.ids, rows)
 
     def append(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
         """Add rows at the end; returns their row numbers."""

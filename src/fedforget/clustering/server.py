@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.clustering.distance import Floats, Labels, Rows, nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Ints, Keys, Secret, keys_of_vectors
 from fedforget.clustering.race import first_row, new_race, run_race
@@ -94,18 +94,21 @@ def cluster(
     weights = points.weights.astype(np.float64)
     # Without a tolerance only labels count: no shift is below zero.
     threshold = tol * _mean_variance(points, coordinates, weights) if tol else -1.0
+    rows = Rows(coordinates)
     for restart in range(n_init):
         race = new_race(len(coordinates))
         run_race(
             race,
-            coordinates,
+            rows,
             points.keys,
             n_clusters,
             smallest_id=first_row,
             weights=weights,
             stream=restart * _STREAM,
         )
-        model = _lloyd(points, coordinates, weights, race.rows, restart, max_iter, threshold)
+        model = _lloyd(
+            points, rows, weights, np.array(race.rows, dtype=np.int64), restart, max_iter, threshold
+        )
         if best is None or model.loss < best.loss:
             best = model
     assert best is not None
@@ -114,7 +117,7 @@ def cluster(
 
 def _lloyd(
     points: LatticePoints,
-    coordinates: Floats,
+    rows: Rows,
     weights: Floats,
     seeds: Ints,
     restart: int,
@@ -122,14 +125,14 @@ def _lloyd(
     threshold: float,
 ) -> ServerModel:
     """Iterate until no label changes.  A cluster that loses all its points keeps its centre."""
-    n, d = coordinates.shape
-    centres = coordinates[seeds]
+    n, d = rows.values.shape
+    centres = rows.values[seeds]
     sums = np.zeros((len(seeds), d), dtype=np.int64)
     totals = np.zeros(len(seeds), dtype=np.int64)
     before = np.full(n, -1, dtype=np.int32)
     n_iter = 0
     while True:
-        labels, d2 = nearest(coordinates, centres)
+        labels, d2 = rows.nearest(centres)
         if n_iter == max_iter:
             break
         n_iter += 1
@@ -140,7 +143,7 @@ def _lloyd(
             break
         before = labels
         if kernels.recentre(sums, totals, centres) <= threshold:
-            labels, d2 = nearest(coordinates, centres)
+            labels, d2 = rows.nearest(centres)
             break
     losses = np.zeros(len(centres))
     kernels.cluster_losses(weights, d2, labels, losses)

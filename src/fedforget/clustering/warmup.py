@@ -13,6 +13,7 @@ from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import IdIndex, keys_of_ids
 from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Keys, Secret
+from fedforget.clustering.race import copy_and_start, first_row
 from fedforget.clustering.records import RecordTable
 from fedforget.clustering.server import cluster, uniform_points, weighted_points
 
@@ -57,7 +58,10 @@ def warm_up(on_compile: Callable[[], None] | None = None) -> int:
 def _warm_up_rarely_used(values: Floats, keys: Keys) -> None:
     """Kernels that small data does not reach: many features, tied scores."""
     n = len(values)
+    copy_and_start(values, keys, first_row)
     pairwise(values, values)
+    kernels.distances_to(values, values[0], np.empty(n))
+    kernels.meet_tiled(values, values, 0, np.full(n, np.inf), np.full(n, -1, np.int32))
     wide = np.tile(values, (1, 1500))
     nearest(wide, wide[:3])
     state = (values, values[:1].copy(), 1, np.empty(0), *keys, np.uint64(1))

@@ -76,6 +76,16 @@ def check_values(X: Floats) -> None:
         _refuse_values(X)
 
 
+def check_distances(X: Floats, d2: Floats) -> None:
+    """:func:`check_values` by the rows' distances to one of them: n numbers tell about n times d.
+
+    A row with a NaN or an infinity is at no finite distance from any other, and large values are
+    harmless as long as their differences are not large.
+    """
+    if not kernels.all_within(d2, MAX_MAGNITUDE**2):
+        _refuse_values(X)
+
+
 def _refuse_values(X: Floats) -> NoReturn:
     assert_all_finite(X, input_name="X")
     row, column = (int(i) for i in np.unravel_index(np.abs(X).argmax(), X.shape))

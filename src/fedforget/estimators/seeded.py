@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from os import PathLike
 from typing import Any, Self
 
@@ -11,15 +12,17 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from fedforget.clustering.distance import Floats, Labels
-from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids
+from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids, smallest_id
 from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Ints, Keys, Secret
+from fedforget.clustering.race import copy_and_start
 from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
 from fedforget.estimators import files
 from fedforget.estimators.base import CentreEstimator
 from fedforget.estimators.parameters import (
     check_count,
+    check_distances,
     check_distinct,
     check_same_kind,
     check_values,
@@ -105,14 +108,15 @@ class SeededKMeans(CentreEstimator):
 
     def _build(self, rows: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
         """Set the fitted state."""
-        check_values(rows)
         secret = root.derive("owner")
         keys = keys_of_ids(secret, ids)
         index = IdIndex()
         if not index.put(keys, np.arange(len(ids))).all():
             check_distinct(ids)
-        table = RecordTable(rows.copy(), ids, keys, np.arange(len(ids)))
-        partition = SeededPartition(table, n_clusters)
+        values, race = copy_and_start(rows, keys, partial(smallest_id, ids))
+        check_distances(rows, race.rate)
+        table = RecordTable(values, ids, keys, np.arange(len(ids)), race)
+        partition = SeededPartition(table, n_clusters, start=race)
         self._root, self._secret, self._index = root, secret, index
         self._partition = partition
         self._next_arrival = len(ids)
