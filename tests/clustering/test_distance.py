@@ -53,15 +53,17 @@ def test_the_tiled_and_the_screened_path_agree(d: int, n: int) -> None:
     kernels.distances_to(values, centres[0], d2)
     screened_label, screened_d2 = label.copy(), d2.copy()
     kernels.meet_tiled(values, centres, 1, d2, label)
-    norms = (centres**2).sum(axis=1)
+    later = centres[1:]
+    norms = (later**2).sum(axis=1)
     kernels.meet_screened(
         values,
+        (values**2).sum(axis=1),
         centres,
         1,
-        values @ centres.T.copy(),
+        values @ later.T.copy(),
         norms,
         float(np.sqrt(norms.max())) * (1 + 1e-9),
-        16.0 * (d + 16) * 2.0**-53,
+        8.0 * (d + 16) * 2.0**-53,
         screened_d2,
         screened_label,
     )

@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from fedforget.clustering import kernels
 
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int32]
 
 _UNIT = 2.0**-53
 _CHUNK_BYTES = 4 << 20
+_SMALL_CHUNK_BYTES = 1 << 20
 _SCREEN_SIZE = 4096
 _TURNED_SIZE = 1 << 19
 
@@ -68,23 +70,20 @@ class Rows:
     def _meet_screened(self, centres: Floats, first: int, d2: Floats, label: Labels) -> None:
         """Rule most centres out by a matrix product."""
         n, d = self.values.shape
-        if first == 0:
-            # The screen starts from a known distance.
-            kernels.distances_to(self.values, centres[0], d2)
-            label[:] = 0
-            first = 1
-        transposed = np.ascontiguousarray(centres.T)
-        norms = np.einsum("ij,ij->i", centres, centres)
+        later = np.ascontiguousarray(centres[first:].T)
+        norms = np.einsum("ij,ij->j", later, later)
         radius = float(np.sqrt(norms.max()) * (1.0 + 1e-9))
-        unit = 16.0 * (d + 16) * _UNIT
+        unit = 8.0 * (d + 16) * _UNIT
         rows = max(64, _CHUNK_BYTES // (8 * d))
         for begin in range(0, n, rows):
             part = slice(begin, begin + rows)
+            values = self.values[part]
             kernels.meet_screened(
-                self.values[part],
+                values,
+                np.einsum("ij,ij->i", values, values),
                 centres,
                 first,
-                self.values[part] @ transposed,
+                values @ later,
                 norms,
                 radius,
                 unit,
@@ -103,6 +102,14 @@ class Rows:
 def nearest(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
     """:meth:`Rows.nearest` for rows that are used once."""
     return Rows(values).nearest(centres)
+
+
+def renew_nearest(values: Floats, chosen: Ints, centres: Floats, d2: Floats, label: Labels) -> None:
+    """Find the nearest centre of some rows again, in place, a little at a time."""
+    rows = max(64, _SMALL_CHUNK_BYTES // (8 * values.shape[1]))
+    for begin in range(0, len(chosen), rows):
+        part = chosen[begin : begin + rows]
+        label[part], d2[part] = nearest(values[part], centres)
 
 
 def pairwise(values: Floats, centres: Floats) -> Floats:

@@ -214,56 +214,33 @@ def meet_tiled(values, centres, first, d2, label):
 
 
 @kernel
-def meet_screened(values, centres, first, products, norms, radius, unit, d2, label):
+def meet_screened(values, lengths, centres, first, products, norms, radius, unit, d2, label):
     """Like :func:`meet_tiled`, with a matrix product to rule centres out.  OUT: d2, label.
 
-    ``products`` holds values @ centres.T.  With the known distance to the present centre a,
-    |x - c_k|^2 = |x - c_a|^2 + |c_k|^2 - |c_a|^2 - 2 x.(c_k - c_a), and ``margin`` bounds the error
-    of both sides for any way to sum the product (docs/math.md).  Whatever lies within the margin
-    of the smallest estimate is settled by the exact kernel.
+    ``products`` holds values @ centres[first:].T, ``lengths`` the rows' squared lengths and
+    ``norms`` those of the centres from ``first`` on.  |x|^2 + |c|^2 - 2 x.c estimates a squared
+    distance, and ``margin`` bounds its error for any way to sum the product (docs/math.md).  What
+    lies within the margin of the smallest estimate is settled by the exact kernel.
     """
-    n_centres = centres.shape[0]
     for i in range(values.shape[0]):
         best = d2[i]
         nearest = label[i]
-        length = np.sqrt(best) + 2.0 * radius
-        margin = unit * length * length
-        base = best - norms[nearest] + 2.0 * products[i, nearest]
+        reach = np.sqrt(lengths[i]) + radius
+        margin = unit * reach * reach
         lowest = np.inf
-        for k in range(first, n_centres):
+        for k in range(norms.shape[0]):
             estimate = norms[k] - 2.0 * products[i, k]
             lowest = estimate if estimate < lowest else lowest
-        limit = min(base + lowest + margin, best) + margin
-        if base + lowest <= limit:
-            for k in range(first, n_centres):
-                if base + norms[k] - 2.0 * products[i, k] <= limit:
-                    distance = squared_distance(values[i], centres[k])
+        limit = min(lengths[i] + lowest + margin, best) + margin
+        if lengths[i] + lowest <= limit:
+            for k in range(norms.shape[0]):
+                if lengths[i] + (norms[k] - 2.0 * products[i, k]) <= limit:
+                    distance = squared_distance(values[i], centres[first + k])
                     if distance < best:
                         best = distance
-                        nearest = k
+                        nearest = first + k
         d2[i] = best
         label[i] = nearest
-
-
-@kernel
-def forget_centres(values, centres, kept, d2, label, met):
-    """Go back to the first ``kept`` centres.  OUT: d2, label, met.
-
-    A row whose nearest centre stands keeps it: it is the nearest of fewer centres too.  The other
-    rows meet all the kept ones.
-    """
-    for i in range(values.shape[0]):
-        if label[i] >= kept:
-            best = np.inf
-            nearest = -1
-            for k in range(kept):
-                distance = squared_distance(values[i], centres[k])
-                if distance < best:
-                    best = distance
-                    nearest = k
-            d2[i] = best
-            label[i] = nearest
-        met[i] = kept
 
 
 @kernel

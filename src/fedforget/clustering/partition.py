@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels, Rows
+from fedforget.clustering.distance import Floats, Labels, Rows, renew_nearest
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Ints, Keys
 from fedforget.clustering.race import Race, run_race
@@ -130,8 +130,10 @@ class SeededPartition:
         before = table.label.copy() if kept else None
         race = self._race(kept)
         if kept:
-            seeds = table.values[race.rows]
-            kernels.forget_centres(table.values, seeds, kept, table.d2, table.label, race.met)
+            # A record whose seed stands keeps it: it is the nearest of fewer seeds too.
+            lost = np.flatnonzero(table.label >= kept)
+            renew_nearest(table.values, lost, table.values[race.rows], table.d2, table.label)
+            race.met[:] = kept
         self._draw(race, before)
 
     def _draw(self, race: Race, before: Labels | None) -> None:

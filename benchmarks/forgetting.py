@@ -1,0 +1,88 @@
+"""What forgetting costs at a client: ordinary records in batches, and losing a seed.
+
+The server's part is left out here.
+"""
+
+from __future__ import annotations
+
+import time
+
+import common
+import numpy as np
+
+from fedforget import SeededKMeans
+from fedforget.clustering.warmup import warm_up
+
+BATCH = 1_000
+LIMIT_MICROSECONDS = 50.0
+
+
+def ordinary(n: int, d: int = 50, k: int = 20) -> tuple[float, float, float]:
+    """Microseconds a record over batches that contain no seed: first batch, median, worst."""
+    model = SeededKMeans(k, random_state=0).fit(common.mixture(n, d, k))
+    rng = np.random.default_rng(1)
+    pool = rng.permutation(np.setdiff1d(np.arange(n), model.seed_ids_))
+    times = []
+    for begin in range(0, min(len(pool), 100_000) - BATCH, BATCH):
+        ids = pool[begin : begin + BATCH]
+        start = time.perf_counter()
+        report = model.forget(ids)
+        times.append(1e6 * (time.perf_counter() - start) / BATCH)
+        assert not report.reseeded
+    return times[0], float(np.median(times)), max(times)
+
+
+def lost_seed(data: common.Dataset, repeats: int) -> tuple[float, float]:
+    """Median seconds to forget a seed (each step in turn), and of a fresh fit on what is left."""
+    model = SeededKMeans(data.n_clusters, random_state=0).fit(data.X)
+    keep = np.ones(len(data.X), dtype=bool)
+    redraw, fresh = [], []
+    for turn in range(repeats):
+        victim = int(model.seed_ids_[turn % data.n_clusters])
+        start = time.perf_counter()
+        model.forget(victim)
+        redraw.append(time.perf_counter() - start)
+        keep[victim] = False
+        left, ids = data.X[keep], np.flatnonzero(keep)
+        start = time.perf_counter()
+        again = SeededKMeans(data.n_clusters, random_state=0).fit(left, ids=ids)
+        fresh.append(time.perf_counter() - start)
+        assert (again.cluster_centers_ == model.cluster_centers_).all()
+    return float(np.median(redraw)), float(np.median(fresh))
+
+
+def main() -> None:
+    common.heading("forgetting at a client")
+    warm_up()
+    rows = common.table(
+        f"ordinary records, d = 50, K = 20, batches of {BATCH:,} (µs a record)",
+        "n", "first batch", "median", "worst batch", "target",
+    )  # fmt: skip
+    for n in (10_000, 100_000, 1_000_000):
+        first, median, worst = ordinary(n)
+        rows.add_row(
+            f"{n:,}",
+            f"{first:.2f}",
+            f"{median:.2f}",
+            f"{worst:.2f}",
+            common.verdict(median, LIMIT_MICROSECONDS, at_least=False),
+        )
+    common.console.print(rows)
+    seeds = common.table(
+        "a seed, every step in turn", "data", "forget", "fresh fit", "ratio", "target"
+    )
+    for make in (common.mnist_by_writer, common.covtype, common.gaussian, common.celltype):
+        data = make()
+        redraw, fresh = lost_seed(data, 62 if data.X.shape[1] > 100 else 210)
+        seeds.add_row(
+            data.label,
+            common.milliseconds(redraw),
+            common.milliseconds(fresh),
+            f"{fresh / redraw:.1f}×",
+            common.verdict(fresh / redraw, 1.0),
+        )
+    common.console.print(seeds)
+
+
+if __name__ == "__main__":
+    main()
