@@ -60,6 +60,26 @@ class Rows:
         else:
             kernels.meet_tiled(self.values, centres, first, d2, label)
 
+    def catch_up(
+        self, centres: Floats, first: int, behind: Ints, d2: Floats, label: Labels
+    ) -> None:
+        """:meth:`meet` for rows of which some, ``behind``, have not met the first ones either.
+
+        Those may have any ``d2`` that is larger than their distance to the nearest centre.
+        """
+        d = self.values.shape[1]
+        if not len(behind):
+            self.meet(centres, first, d2, label)
+        elif d * (len(centres) - first) < _SCREEN_SIZE:
+            # Meeting a centre twice changes nothing, and costs less than picking rows out.
+            self.meet(centres, 0, d2, label)
+        else:
+            rows = max(64, _SMALL_CHUNK_BYTES // (8 * d))
+            for begin in range(0, len(behind), rows):
+                part = behind[begin : begin + rows]
+                label[part], d2[part] = nearest(self.values[part], centres[:first])
+            self.meet(centres, first, d2, label)
+
     def _meet_one(self, centre: Floats, number: int, d2: Floats, label: Labels) -> None:
         """One centre is not worth turning the rows."""
         distances = np.empty(len(self))
@@ -102,14 +122,6 @@ class Rows:
 def nearest(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
     """:meth:`Rows.nearest` for rows that are used once."""
     return Rows(values).nearest(centres)
-
-
-def renew_nearest(values: Floats, chosen: Ints, centres: Floats, d2: Floats, label: Labels) -> None:
-    """Find the nearest centre of some rows again, in place, a little at a time."""
-    rows = max(64, _SMALL_CHUNK_BYTES // (8 * values.shape[1]))
-    for begin in range(0, len(chosen), rows):
-        part = chosen[begin : begin + rows]
-        label[part], d2[part] = nearest(values[part], centres)
 
 
 def pairwise(values: Floats, centres: Floats) -> Floats:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels, Rows, renew_nearest
+from fedforget.clustering.distance import Floats, Labels, Rows, nearest, pairwise
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Ints, Keys
 from fedforget.clustering.race import Race, run_race
@@ -22,6 +22,8 @@ FIXED_POINT_BITS = 32
 
 MAX_RECORDS = 2 ** (62 - FIXED_POINT_BITS)
 """The most records of one owner for which no integer sum can overflow."""
+
+_UNCOUNTED = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,8 @@ class SeededPartition:
             self._tally(rows, 1)
             return rows, None
         self._seed_rows = self._seed_rows[:first]
-        # The new records have met nobody yet; an impossible label makes them meet the kept seeds.
-        self.table.label[rows] = np.iinfo(np.int32).max
-        self._redraw(first)
+        self.table.label[rows], self.table.d2[rows] = nearest(values, self.seeds[:first])
+        self._redraw(first, rows)
         return rows, first
 
     def _race(self, kept: int) -> Race:
@@ -124,16 +125,28 @@ class SeededPartition:
             table.label[:] = -1
         return Race(rows, scores, table.d2, table.label, met)
 
-    def _redraw(self, kept: int) -> None:
-        """Keep the first ``kept`` seeds and draw the others again."""
+    def _redraw(self, kept: int, new: Ints | None = None) -> None:
+        """Keep the first ``kept`` seeds and draw the others again.
+
+        ``new`` are rows that no cluster counts yet, but that have met the kept seeds.
+        """
         table = self.table
-        before = table.label.copy() if kept else None
         race = self._race(kept)
-        if kept:
-            # A record whose seed stands keeps it: it is the nearest of fewer seeds too.
-            lost = np.flatnonzero(table.label >= kept)
-            renew_nearest(table.values, lost, table.values[race.rows], table.d2, table.label)
-            race.met[:] = kept
+        if kept == 0:
+            self._draw(race, None)
+            return
+        before = table.label.copy()
+        if new is not None:
+            before[new] = _UNCOUNTED
+        # A record whose seed stands keeps it: it is the nearest of fewer seeds too.  One that lost
+        # its seed is, until it meets another, no farther from the kept seeds than by way of it.
+        lost = np.flatnonzero(table.label >= kept)
+        race.met[:] = kept
+        race.met[lost] = 0
+        gaps = np.sqrt(pairwise(self.seeds[kept:], self.seeds[:kept]).min(axis=1))
+        detour = np.sqrt(table.d2[lost]) + gaps[table.label[lost] - kept]
+        table.d2[lost] = detour * detour * (1.0 + 1e-9) + 2.0**-1022
+        table.label[lost] = -1
         self._draw(race, before)
 
     def _draw(self, race: Race, before: Labels | None) -> None:
@@ -148,7 +161,8 @@ class SeededPartition:
         self.scores = np.array(race.scores, dtype=np.float64)
         self.seeds = table.values[self._seed_rows]
         if len(table):
-            rows.meet(self.seeds, max(kept, 1), table.d2, table.label)
+            behind = np.flatnonzero(race.met < kept)
+            rows.catch_up(self.seeds, max(kept, 1), behind, table.d2, table.label)
         self._recount(before, kept)
 
     def _recount(self, before: Labels | None, kept: int) -> None:
