@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 import twins
+from fedforget.clustering import distance
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
@@ -40,7 +42,8 @@ def state(partition: SeededPartition) -> dict[str, object]:
     }
 
 
-@settings(max_examples=150)
+@pytest.mark.parametrize("path", ["tiled", "screened"])
+@settings(max_examples=120)
 @given(
     n=st.integers(0, 40),
     d=st.integers(1, 5),
@@ -49,8 +52,15 @@ def state(partition: SeededPartition) -> dict[str, object]:
     seed=st.integers(0, 2**32),
 )
 def test_forget_and_learn_leave_no_history(
-    n: int, d: int, n_seeds: int, coarse: bool, seed: int
+    path: str, n: int, d: int, n_seeds: int, coarse: bool, seed: int
 ) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distance, "_SCREEN_SIZE", 10**9 if path == "tiled" else 0)
+        change_and_compare(n, d, n_seeds, coarse, seed)
+
+
+def change_and_compare(n: int, d: int, n_seeds: int, coarse: bool, seed: int) -> None:
+    """Records leave and come back at random; after every change, compare with a fresh start."""
     rng = np.random.default_rng(seed)
     values = rng.random((n, d))
     if coarse:

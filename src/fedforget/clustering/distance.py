@@ -48,6 +48,8 @@ class Rows:
         the squared distance to it (-1 and inf where ``first`` is 0); afterwards, among all.
         """
         n, d = self.values.shape
+        if first >= len(centres):
+            return
         if d * (len(centres) - first) >= _SCREEN_SIZE:
             self._meet_screened(centres, first, d2, label)
         elif n * d <= _TURNED_SIZE:
