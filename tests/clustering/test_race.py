@@ -12,7 +12,13 @@ import twins
 from fedforget.clustering.distance import Rows
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Keys, Secret
-from fedforget.clustering.race import Race, first_row, new_race, run_race
+from fedforget.clustering.race import (
+    Race,
+    copy_and_start,
+    first_row,
+    new_race,
+    run_race,
+)
 
 SECRET = Secret(bytes(range(16)))
 
@@ -146,3 +152,16 @@ def test_few_records_are_brought_up_to_date() -> None:
     values = np.random.default_rng(0).random((20_000, 8))
     race = lazy_race(values, keys_of_ids(SECRET, np.arange(20_000)), 20)
     assert (race.met > 1).sum() < 400
+
+
+@pytest.mark.parametrize("d", [1, 15, 16, 19, 64])
+def test_a_race_that_began_with_the_copy_is_the_same_race(d: int, rng: np.random.Generator) -> None:
+    values = rng.normal(size=(300, d))
+    keys = keys_of_ids(SECRET, np.arange(300))
+    copied, race = copy_and_start(values, keys, first_row)
+    assert copied.tobytes() == values.tobytes()
+    assert not np.shares_memory(copied, values)
+    run_race(race, Rows(copied), keys, 5, smallest_id=first_row)
+    whole = lazy_race(values, keys, 5)
+    assert race.rows == whole.rows
+    assert race.scores == whole.scores

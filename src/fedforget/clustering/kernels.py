@@ -77,13 +77,33 @@ def distances_to(values, centre, out):
 
 @kernel
 def copy_and_measure(values, centre, out, d2):
-    """Copy rows and write their squared distances to one centre.  OUT: out, d2."""
-    for i in range(values.shape[0]):
-        row = values[i]
+    """Copy rows and write their :func:`squared_distance` to one centre.  OUT: out, d2."""
+    n, d = values.shape
+    for i in range(n):
+        x = values[i]
         copied = out[i]
-        for t in range(row.shape[0]):
-            copied[t] = row[t]
-        d2[i] = squared_distance(row, centre)
+        s0 = s1 = s2 = s3 = 0.0
+        for group in range(d // 4):
+            t = group * 4
+            x0, x1, x2, x3 = x[t], x[t + 1], x[t + 2], x[t + 3]
+            copied[t] = x0
+            copied[t + 1] = x1
+            copied[t + 2] = x2
+            copied[t + 3] = x3
+            e0 = x0 - centre[t]
+            e1 = x1 - centre[t + 1]
+            e2 = x2 - centre[t + 2]
+            e3 = x3 - centre[t + 3]
+            s0 += e0 * e0
+            s1 += e1 * e1
+            s2 += e2 * e2
+            s3 += e3 * e3
+        rest = 0.0
+        for t in range(d - d % 4, d):
+            copied[t] = x[t]
+            e = x[t] - centre[t]
+            rest += e * e
+        d2[i] = ((s0 + s2) + (s1 + s3)) + rest
 
 
 @kernel

@@ -19,6 +19,8 @@ from fedforget.clustering.distance import Floats, Labels, Rows
 from fedforget.clustering.prf import Ints, Keys
 
 _UNWEIGHTED = np.empty(0)
+_FEW_FEATURES = 16
+_CACHE_BYTES = 16 << 20
 
 
 @dataclass
@@ -60,17 +62,24 @@ def new_race(n: int) -> Race:
 def copy_and_start(
     values: Floats, keys: Keys, smallest_id: Callable[[Ints], int]
 ) -> tuple[Floats, Race]:
-    """Copy records and draw the first seed, in one pass over memory.
+    """Copy records and draw the first seed, which depends on the keys alone.
 
-    The first seed depends on the keys alone.  Its distances tell whether all values are finite.
+    The distances to it tell whether all values are finite.  While the records fit into the cache,
+    copying and measuring share one pass over them.
     """
-    race = new_race(len(values))
+    n, d = values.shape
+    race = new_race(n)
+    if n == 0:
+        return values.copy(), race
+    _draw(race, values, keys, np.empty((0, d)), smallest_id)
+    first = values[race.rows[0]]
+    race.label[:] = 0
+    race.met[:] = 1
+    if d < _FEW_FEATURES or values.nbytes > _CACHE_BYTES:
+        kernels.distances_to(values, first, race.rate)
+        return values.copy(), race
     copied = np.empty_like(values)
-    if len(values):
-        _draw(race, values, keys, np.empty((0, values.shape[1])), smallest_id)
-        kernels.copy_and_measure(values, values[race.rows[0]], copied, race.rate)
-        race.label[:] = 0
-        race.met[:] = 1
+    kernels.copy_and_measure(values, first, copied, race.rate)
     return copied, race
 
 

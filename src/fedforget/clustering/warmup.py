@@ -58,7 +58,7 @@ def warm_up(on_compile: Callable[[], None] | None = None) -> int:
 def _warm_up_rarely_used(values: Floats, keys: Keys) -> None:
     """Kernels that small data does not reach: many features, tied scores."""
     n = len(values)
-    copy_and_start(values, keys, first_row)
+    copy_and_start(np.tile(values, (1, 8)), keys, first_row)
     pairwise(values, values)
     kernels.distances_to(values, values[0], np.empty(n))
     kernels.meet_tiled(values, values, 0, np.full(n, np.inf), np.full(n, -1, np.int32))
