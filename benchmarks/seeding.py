@@ -20,10 +20,10 @@ from fedforget.clustering.race import first_row, new_race, run_race
 from fedforget.clustering.warmup import warm_up
 
 CASES = [
-    (common.mnist_by_writer, 15.0, 5.0, 10),
+    (common.celltype, 5.0, 2.0, 201),
     (common.covtype, 5.0, 3.0, 101),
     (common.gaussian, 5.0, 2.0, 101),
-    (common.celltype, 5.0, 2.0, 201),
+    (common.mnist_by_writer, 15.0, 5.0, 10),
 ]
 
 
