@@ -13,15 +13,14 @@ messages = Console(stderr=True)
 def warm_up_kernels() -> None:
     """Compile the kernels if need be, and say so: the first time takes a while."""
     start = time.perf_counter()
-    with messages.status("Loading …") as status:
+
+    def announce() -> None:
+        messages.print("Compiling the kernels for this machine (the first run only) …")
+
+    with messages.status("Loading …"):
         from fedforget.clustering.warmup import warm_up
 
-        compiled = warm_up(
-            lambda: status.update("Compiling the kernels for this machine (first run only) …")
-        )
+        compiled = warm_up(announce)
     if compiled:
         seconds = time.perf_counter() - start
-        messages.print(
-            f"[dim]Compiled {compiled} kernels for this machine in {seconds:.0f} s;"
-            f" they are cached for the next run.[/dim]"
-        )
+        messages.print(f"[dim]{compiled} kernels compiled in {seconds:.0f} s and cached.[/dim]")
