@@ -26,6 +26,7 @@ CLUSTERING = [
     {"records"},
     {"partition"},
     {"grid", "server"},
+    {"replay"},
     {"warmup"},
 ]
 CLUSTERING_LEVEL = {name: level for level, names in enumerate(CLUSTERING) for name in names}

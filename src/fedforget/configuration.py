@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -13,13 +14,12 @@ from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.partition import FIXED_POINT_BITS, MAX_RECORDS, SeededPartition
 from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.replay import ReplayingServer
 from fedforget.clustering.server import (
     REPLICATE_BITS,
-    LatticePoints,
     ServerModel,
-    cluster,
-    uniform_points,
-    weighted_points,
+    UniformPoints,
+    WeightedPoints,
 )
 from fedforget.digests import Digest
 
@@ -90,33 +90,36 @@ class Configuration:
 
     # -- the server's side ---------------------------------------------------------------------
 
-    def model_of(self, aggregate: Histogram) -> ServerModel:
-        """The server's model, a function of the aggregate alone."""
-        points: LatticePoints
-        if self.server_points == "uniform":
-            points = uniform_points(aggregate, self.public_seed)
+    def new_server(self) -> ReplayingServer:
+        """A server that has not seen an aggregate."""
+        if self.lattice == "fixed-point":
+            diameter = math.sqrt(self.grid.n_features) * (_FIXED + 1.0)
         else:
-            points = weighted_points(aggregate, self.public_seed)
-        return cluster(
-            points,
+            diameter = self._finer * math.sqrt(float((self.grid.levels.astype(float) ** 2).sum()))
+        make = UniformPoints if self.server_points == "uniform" else WeightedPoints
+        return ReplayingServer(
+            make(self.public_seed, diameter),
             self.n_clusters,
             n_init=self.n_init,
             max_iter=self.max_iter,
             tol=self.tol,
         )
 
+    @property
+    def _finer(self) -> float:
+        """How much finer than the grid the server's lattice is."""
+        return 2.0**REPLICATE_BITS if self.server_points == "uniform" else 1.0
+
     def coordinates_of(self, points: Ints) -> Floats:
         """Lattice points in the coordinates of the model's centres."""
-        factor = 2.0**REPLICATE_BITS if self.server_points == "uniform" else 1.0
-        return points.astype(np.float64) * factor
+        return points.astype(np.float64) * self._finer
 
     def centres_of(self, model: ServerModel) -> tuple[Floats, Floats]:
         """The model's centres, in the clustered space and in the caller's units."""
         if self.lattice == "fixed-point":
             units = model.centres / _FIXED
         else:
-            factor = 2.0**REPLICATE_BITS if self.server_points == "uniform" else 1.0
-            units = self.grid.units_of_bins(model.centres / factor)
+            units = self.grid.units_of_bins(model.centres / self._finer)
         return self.grid.from_units(units)
 
     def model_digest(self, aggregate: Histogram, model: ServerModel) -> str:

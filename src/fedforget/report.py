@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fedforget.clustering.replay import Work
+
 Name = int | str
 
 
@@ -23,6 +25,7 @@ class Report:
     reseeded : for each client that drew seeds again, the first step (from 1) that it drew.
     changed_points : in how many lattice points the aggregate changed.
     server : ``"ran"``, ``"unchanged"`` (as the aggregate is), or ``"none"`` (there is no server).
+    work : what the server had to compute again, beside what a full run computes.
     seconds : time spent at the ``clients`` and the ``server``, and in ``total``.
     """
 
@@ -34,6 +37,7 @@ class Report:
     reseeded: Mapping[Name, int] = field(default_factory=dict)
     changed_points: int = 0
     server: Literal["ran", "unchanged", "none"] = "none"
+    work: Work | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -50,6 +54,11 @@ class Report:
         if self.server != "none":
             changed = f"{self.changed_points} points of the aggregate changed"
             parts.append(f"server {self.server}, {changed}")
+        if self.work is not None:
+            parts.append(
+                f"{self.work.points} points looked at again, {self.work.distances} distances"
+                f" computed (a full run: {self.work.full_distances})"
+            )
         if "total" in self.seconds:
             parts.append(f"{1e3 * self.seconds['total']:.2f} ms")
         return "; ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -10,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twins
-from fedforget.clustering import server
-from fedforget.clustering.distance import Rows
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Secret, keys_of_vectors
 from fedforget.clustering.server import (
     REPLICATE_BITS,
     LatticePoints,
+    Restarts,
     ServerModel,
+    UniformPoints,
+    WeightedPoints,
     cluster,
-    uniform_points,
-    weighted_points,
 )
 from fedforget.errors import LatticeOverflowError
 
 SEED = Secret(bytes(range(16)))
+WEIGHTED, UNIFORM = WeightedPoints(SEED, 1e9), UniformPoints(SEED, 1e9)
 OPTIONS = {"n_init": 3, "max_iter": 50, "tol": 0.0}
 
 
@@ -62,7 +63,7 @@ def plain_lloyd(points: LatticePoints, n_clusters: int, restart: int, max_iter: 
     losses = [0.0] * len(centres)
     for i, label in enumerate(labels):
         losses[label] += weights[i] * min(distances[i])
-    return centres, labels, sum(losses), n_iter
+    return centres, labels, math.fsum(losses), n_iter
 
 
 def aggregates(draw: st.DrawFn) -> Histogram:
@@ -80,7 +81,7 @@ def aggregates(draw: st.DrawFn) -> Histogram:
 def test_the_model_is_that_of_the_plain_twin(
     aggregate: Histogram, n_clusters: int, max_iter: int
 ) -> None:
-    points = weighted_points(aggregate, SEED)
+    points = WEIGHTED.points_of(aggregate)
     model = cluster(points, n_clusters, n_init=3, max_iter=max_iter, tol=0.0)
     runs = [plain_lloyd(points, n_clusters, restart, max_iter) for restart in range(3)]
     best = min(range(3), key=lambda r: runs[r][2])
@@ -101,15 +102,15 @@ def same(one: ServerModel, other: ServerModel) -> bool:
 def test_the_order_of_reports_does_not_matter(rng: np.random.Generator) -> None:
     points, counts = rng.integers(0, 30, (200, 3)), rng.integers(1, 100, 200)
     order = rng.permutation(200)
-    for make in (weighted_points, uniform_points):
-        one = cluster(make(Histogram.of(points, counts), SEED), 5, **OPTIONS)
-        other = cluster(make(Histogram.of(points[order], counts[order]), SEED), 5, **OPTIONS)
+    for source in (WEIGHTED, UNIFORM):
+        one = cluster(source.points_of(Histogram.of(points, counts)), 5, **OPTIONS)
+        other = cluster(source.points_of(Histogram.of(points[order], counts[order])), 5, **OPTIONS)
         assert same(one, other)
 
 
 def test_uniform_points_lie_in_their_bins_and_the_last_replicate_goes_first() -> None:
     aggregate = Histogram.of(np.array([[0, 4], [2, 1]]), np.array([300, 5]))
-    points = uniform_points(aggregate, SEED)
+    points = UNIFORM.points_of(aggregate)
     assert points.coordinates.shape == (305, 2)
     assert points.weights.tolist() == [1] * 305
     half = 2 ** (REPLICATE_BITS - 1)
@@ -117,19 +118,18 @@ def test_uniform_points_lie_in_their_bins_and_the_last_replicate_goes_first() ->
     assert offset.min() >= -half
     assert offset.max() < half
     assert np.abs(offset.mean(axis=0)).max() < 2**REPLICATE_BITS / 12**0.5 / 300**0.5 * 5
-    fewer = uniform_points(aggregate - Histogram.of(np.array([[0, 4]]), np.array([1])), SEED)
+    fewer = UNIFORM.points_of(aggregate - Histogram.of(np.array([[0, 4]]), np.array([1])))
     kept = np.arange(305) != 299
     assert fewer.coordinates.tobytes() == points.coordinates[kept].tobytes()
     assert fewer.keys.low.tobytes() == points.keys.low[kept].tobytes()
 
 
 def test_fewer_points_than_clusters_and_none_at_all() -> None:
-    few = cluster(
-        weighted_points(Histogram.of(np.array([[1], [4]]), np.array([2, 3])), SEED), 5, **OPTIONS
-    )
+    aggregate = Histogram.of(np.array([[1], [4]]), np.array([2, 3]))
+    few = cluster(WEIGHTED.points_of(aggregate), 5, **OPTIONS)
     assert sorted(few.centres.ravel().tolist()) == [1.0, 4.0]
     assert few.loss == 0.0
-    none = cluster(weighted_points(Histogram(2), SEED), 5, **OPTIONS)
+    none = cluster(WEIGHTED.points_of(Histogram(2)), 5, **OPTIONS)
     assert none.centres.shape == (0, 2)
 
 
@@ -140,9 +140,8 @@ def test_an_empty_cluster_keeps_its_centre() -> None:
     first centre has moved to 0.5, so the point at 0 goes over to the second.
     """
     aggregate = Histogram.of(np.array([[0], [1], [9], [11]]), np.array([1, 1, 1, 3]))
-    points = weighted_points(aggregate, SEED)
-    coordinates, weights = points.coordinates.astype(float), points.weights.astype(float)
-    model = server._lloyd(points, Rows(coordinates), weights, np.array([0, 0, 2]), 0, 50, -1.0)
+    points = WEIGHTED.points_of(aggregate)
+    model = Restarts.of(points, 3, max_iter=50, tol=0.0).lloyd(np.array([0, 0, 2]), restart=0)
     assert model.centres.ravel().tolist() == [1.0, 0.0, 10.5]
     assert model.labels.tolist() == [1, 0, 2, 2]
 
@@ -155,7 +154,7 @@ def test_sums_that_could_overflow_are_refused() -> None:
 
 def test_a_tolerance_stops_early(rng: np.random.Generator) -> None:
     aggregate = Histogram.of(rng.integers(0, 1000, (300, 2)), rng.integers(1, 9, 300))
-    points = weighted_points(aggregate, SEED)
+    points = WEIGHTED.points_of(aggregate)
     exact = cluster(points, 8, n_init=1, max_iter=300, tol=0.0)
     rough = cluster(points, 8, n_init=1, max_iter=300, tol=0.01)
     assert rough.n_iter < exact.n_iter

@@ -113,6 +113,26 @@ class Rows:
                 label[part],
             )
 
+    def margins(self, centres: Floats, label: Labels, d2: Floats, slack: float) -> Floats:
+        """How much farther than its own centre every other one is, at least, less ``slack``.
+
+        Distances, not squared ones.  A lower bound, since a matrix product may be behind it.
+        """
+        n, d = self.values.shape
+        if d * len(centres) < _SCREEN_SIZE:
+            others = pairwise(self.values, centres)
+            error: Floats | float = 0.0
+        else:
+            lengths = np.einsum("ij,ij->i", self.values, self.values)
+            norms = np.einsum("ij,ij->i", centres, centres)
+            others = lengths[:, None] + (norms - 2.0 * (self.values @ centres.T))
+            reach = np.sqrt(lengths) + np.sqrt(norms.max(initial=0.0))
+            error = 16.0 * (d + 16) * _UNIT * reach * reach
+        others[np.arange(n), label] = np.inf
+        second = np.maximum(others.min(axis=1, initial=np.inf) - error, 0.0)
+        margins: Floats = np.sqrt(second) - np.sqrt(d2) - slack
+        return margins
+
     def nearest(self, centres: Floats) -> tuple[Labels, Floats]:
         """Label and squared distance of each row's nearest centre (-1 and inf without centres)."""
         label = np.full(len(self), -1, dtype=np.int32)

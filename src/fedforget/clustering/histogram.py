@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import ItemsView, Iterable, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -76,24 +77,41 @@ class Histogram:
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram.sum(self.n_features, (self, other))
 
+    def __iadd__(self, other: Histogram) -> Self:
+        for point, count in other._entries.items():
+            self._add(point, count)
+        return self
+
     def __sub__(self, other: Histogram) -> Histogram:
         negated = {point: -count for point, count in other._entries.items()}
         return self + Histogram(self.n_features, negated)
+
+    def items(self) -> ItemsView[bytes, int]:
+        """Points, encoded, and their counts."""
+        return self._entries.items()
+
+    def count_of(self, point: bytes) -> int:
+        """The count of an encoded point."""
+        return self._entries.get(point, 0)
+
+    def decode(self, points: Sequence[bytes]) -> Ints:
+        """Encoded points as integer vectors."""
+        flat = np.frombuffer(b"".join(points), dtype=">i8").astype(np.int64)
+        return flat.reshape(len(points), self.n_features)
 
     @property
     def total(self) -> int:
         """The sum of all counts."""
         return sum(self._entries.values())
 
-    def _sorted(self) -> list[bytes]:
+    def encoded(self) -> list[bytes]:
+        """The points, encoded, in lexicographic order."""
         return sorted(self._entries)
 
     def points(self) -> Ints:
         """The points, in lexicographic order."""
-        data = b"".join(self._sorted())
-        flat = np.frombuffer(data, dtype=">i8").astype(np.int64)
-        return flat.reshape(len(self), self.n_features)
+        return self.decode(self.encoded())
 
     def counts(self) -> Ints:
         """The counts, in the order of :meth:`points`."""
-        return np.array([self._entries[point] for point in self._sorted()], dtype=np.int64)
+        return np.array([self._entries[point] for point in self.encoded()], dtype=np.int64)

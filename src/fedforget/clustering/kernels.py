@@ -578,8 +578,8 @@ def bin_indices(units, step, shift, out):
 
 
 @kernel
-def scatter_replicates(keys0, keys1, bins, counts, bits, points, point_keys0, point_keys1):
-    """Spread each bin's count over that many points inside the bin.
+def scatter_replicates(keys0, keys1, bins, first, counts, bits, points, point_keys0, point_keys1):
+    """Spread each bin's replicates ``first`` and later, ``counts`` of them, inside the bin.
 
     Replicate r of a bin depends on the bin's key and r alone.  A point's coordinates are
     bin * 2^bits plus a draw from [-2^(bits-1), 2^(bits-1)).  OUT: points, point_keys0, point_keys1.
@@ -587,7 +587,7 @@ def scatter_replicates(keys0, keys1, bins, counts, bits, points, point_keys0, po
     n = 0
     half = np.int64(1) << np.int64(bits - 1)
     for j in range(bins.shape[0]):
-        for r in range(counts[j]):
+        for r in range(first[j], first[j] + counts[j]):
             counter = (np.uint64(1) << np.uint64(62)) + np.uint64(2) * np.uint64(r)
             point_keys0[n] = draw(keys0[j], keys1[j], counter)
             point_keys1[n] = draw(keys0[j], keys1[j], counter + np.uint64(1))
@@ -647,6 +647,385 @@ def cluster_losses(weights, d2, label, out):
     """Add weight * d2 to each point's cluster, in the order of the points.  OUT: out."""
     for i in range(label.shape[0]):
         out[label[i]] += weights[i] * d2[i]
+
+
+@kernel
+def runner_up(keys0, keys1, counter, rate, winner):
+    """A lower bound on the score of everybody but the winner of a step."""
+    lowest = np.inf
+    for i in range(rate.shape[0]):
+        if i != winner and rate[i] > 0.0:
+            u = uniform(draw(keys0[i], keys1[i], counter))
+            lowest = min(lowest, u / rate[i])
+    return lowest / SCREEN
+
+
+# --------------------------------------------------------------------------------------------
+# Replay: walk the trajectories of old runs after a few points have changed
+# --------------------------------------------------------------------------------------------
+
+READY = 0
+RERUN = 1
+ABSENT = 2
+
+
+@kernel
+def replay(
+    points,
+    weights,
+    keys,
+    order,
+    changed,
+    labels,
+    margins,
+    sums,
+    drift,
+    moved,
+    meta,
+    seeds,
+    scores,
+    losses,
+    max_iter,
+    slack,
+    work,
+):
+    """Bring every recorded restart up to date with some changed weights.
+
+    Points live in slots.  ``weights`` holds the new weights, ``changed`` rows of (slot, old weight,
+    new weight); a point that comes or goes has the old or new weight 0.  ``order`` lists the
+    slots in use in canonical order.  Restart r has meta[r, 1] rows, from meta[r, 0] on, of
+    ``labels``, ``margins``, ``sums`` (last column: total weight), ``drift`` and ``moved``, and room
+    for meta[r, 2]; meta[r, 3] is its status.  drift[row, 0] is how far each centre may have moved
+    since the margins were measured, drift[row, 1] the smallest margin of each cluster.
+
+    OUT: labels, margins, sums, drift, moved, meta, seeds, scores, losses; work (points looked at
+    again, distances computed).
+    """
+    n_restarts, n_clusters = seeds.shape
+    d = points.shape[1]
+    capacity = points.shape[0]
+    centres = np.empty((n_clusters, d))
+    have = np.zeros(n_clusters, np.bool_)
+    dirty = np.zeros(n_clusters, np.bool_)
+    touched = np.zeros(n_clusters, np.bool_)
+    former = np.empty((n_clusters, d + 1), np.int64)
+    touched_former = np.empty((n_clusters, d + 1), np.int64)
+    threshold = np.empty(n_clusters)
+    old_before = np.full(capacity, -2, np.int32)
+    old_now = np.full(capacity, -2, np.int32)
+    listed_before = np.empty(capacity, np.int64)
+    listed_now = np.empty(capacity, np.int64)
+
+    for r in range(n_restarts):
+        if meta[r, 3] != READY:
+            continue
+        if not _winners_stand(points, keys, changed, r, seeds[r], scores[r], work):
+            meta[r, 3] = RERUN
+            continue
+        base = meta[r, 0]
+        length = meta[r, 1]
+        dirty[:] = False
+        n_before = 0
+        t = 0
+        while True:
+            row = base + t
+            fine = True
+            extended = t >= length
+            if extended:
+                if t >= meta[r, 2]:
+                    fine = False
+                    break
+                labels[row] = labels[row - 1]
+                margins[row] = margins[row - 1]
+                sums[row] = sums[row - 1]
+                drift[row] = drift[row - 1]
+                for k in range(n_clusters):
+                    dirty[k] = False
+                    for c in range(d + 1):
+                        if sums[row - 1, k, c] != sums[row - 2, k, c]:
+                            dirty[k] = True
+                            former[k] = sums[row - 2, k]
+                            break
+
+            # 1. How far can each centre have moved since the margins of this row were measured?
+            have[:] = False
+            if t == 0:
+                for k in range(n_clusters):
+                    centres[k] = points[seeds[r, k]]
+                    have[k] = True
+            for k in range(n_clusters):
+                if dirty[k]:
+                    if sums[row - 1, k, d] == 0:
+                        fine = False
+                        break
+                    _centre(sums[row - 1, k], centres[k])
+                    have[k] = True
+                    squared = 0.0
+                    for c in range(d):
+                        e = centres[k, c] - np.float64(former[k, c]) / np.float64(former[k, d])
+                        squared += e * e
+                    drift[row, 0, k] += np.sqrt(squared) * SCREEN
+            if not fine:
+                break
+            largest = 0.0
+            second = 0.0
+            farthest = -1
+            for k in range(n_clusters):
+                if drift[row, 0, k] > largest:
+                    second = largest
+                    largest = drift[row, 0, k]
+                    farthest = k
+                elif drift[row, 0, k] > second:
+                    second = drift[row, 0, k]
+            scan = False
+            for k in range(n_clusters):
+                other = second if k == farthest else largest
+                threshold[k] = (drift[row, 0, k] + other) * SCREEN
+                if threshold[k] > 0.0 and drift[row, 1, k] <= threshold[k]:
+                    scan = True
+
+            # 2. Labels that may differ are computed again; all others are certain to stand.
+            n_now = 0
+            for c in range(changed.shape[0]):
+                slot = changed[c, 0]
+                old_now[slot] = labels[row, slot] if not extended else -2
+                if not extended:
+                    listed_now[n_now] = slot
+                    n_now += 1
+                    if changed[c, 2] == 0:
+                        labels[row, slot] = -1
+            if scan:
+                for k in range(n_clusters):
+                    if not have[k]:
+                        _centre(sums[row - 1, k], centres[k])
+                        have[k] = True
+                    drift[row, 1, k] = np.inf
+                for i in range(capacity):
+                    label = labels[row, i]
+                    if label < 0:
+                        continue
+                    if threshold[label] > 0.0:
+                        margin = margins[row, i] - threshold[label]
+                        if margin > 0.0:
+                            margins[row, i] = margin
+                        else:
+                            best, margin = _closest(
+                                points[i],
+                                centres,
+                                label,
+                                margins[row, i],
+                                drift[row, 0],
+                                slack,
+                                work,
+                            )
+                            margins[row, i] = margin
+                            if best != label:
+                                labels[row, i] = best
+                                if old_now[i] == -2:
+                                    old_now[i] = label
+                                    listed_now[n_now] = i
+                                    n_now += 1
+                    label = labels[row, i]
+                    drift[row, 1, label] = min(drift[row, 1, label], margins[row, i])
+                drift[row, 0] = 0.0
+            if not extended:
+                for c in range(changed.shape[0]):
+                    slot = changed[c, 0]
+                    if changed[c, 1] == 0:
+                        for k in range(n_clusters):
+                            if not have[k]:
+                                _centre(sums[row - 1, k], centres[k])
+                                have[k] = True
+                        best, margin = _closest(
+                            points[slot], centres, -1, -1.0, drift[row, 0], slack, work
+                        )
+                        labels[row, slot] = best
+                        # Later checks will count the drift so far as well: too careful, not wrong.
+                        margins[row, slot] = margin
+                        drift[row, 1, best] = min(drift[row, 1, best], margins[row, slot])
+
+            # 3. The sums follow, exactly.
+            touched[:] = False
+            for p in range(n_now):
+                slot = listed_now[p]
+                gone = weights[slot]
+                come = weights[slot]
+                if not extended:
+                    for c in range(changed.shape[0]):
+                        if changed[c, 0] == slot:
+                            gone = changed[c, 1]
+                            come = changed[c, 2]
+                if gone > 0:
+                    _take(sums[row], touched, touched_former, old_now[slot], points[slot], -gone)
+                if come > 0:
+                    _take(sums[row], touched, touched_former, labels[row, slot], points[slot], come)
+
+            # 4. How many labels differ from the iteration before?
+            if t > 0:
+                count = 0 if extended else moved[row]
+                for p in range(n_now):
+                    slot = listed_now[p]
+                    was = old_before[slot] if old_before[slot] != -2 else labels[row - 1, slot]
+                    count += 1 if labels[row, slot] != labels[row - 1, slot] else 0
+                    if not extended:
+                        count -= 1 if old_now[slot] != was else 0
+                if not extended:
+                    for p in range(n_before):
+                        slot = listed_before[p]
+                        if old_now[slot] == -2:
+                            count += 1 if labels[row, slot] != labels[row - 1, slot] else 0
+                            count -= 1 if labels[row, slot] != old_before[slot] else 0
+                moved[row] = count
+            for p in range(n_before):
+                old_before[listed_before[p]] = -2
+            if (t > 0 and moved[row] == 0) or t == max_iter:
+                for p in range(n_now):
+                    old_now[listed_now[p]] = -2
+                break
+            n_before = n_now
+            for p in range(n_now):
+                listed_before[p] = listed_now[p]
+                old_before[listed_now[p]] = old_now[listed_now[p]]
+                old_now[listed_now[p]] = -2
+            for k in range(n_clusters):
+                dirty[k] = touched[k]
+                if touched[k]:
+                    former[k] = touched_former[k]
+            t += 1
+
+        if not fine:
+            meta[r, 3] = RERUN
+            for p in range(n_before):
+                old_before[listed_before[p]] = -2
+            continue
+
+        # 5. Losses of the clusters that are not what they were, in canonical order.
+        row = base + t
+        for k in range(n_clusters):
+            touched[k] = touched[k] or dirty[k] or t + 1 != length
+            if touched[k]:
+                losses[r, k] = 0.0
+                _centre(sums[row - 1, k], centres[k])
+        for p in range(order.shape[0]):
+            label = labels[row, order[p]]
+            if touched[label]:
+                distance = squared_distance(points[order[p]], centres[label])
+                losses[r, label] += np.float64(weights[order[p]]) * distance
+                work[1] += 1
+        meta[r, 1] = t + 1
+
+
+@kernel
+def _winners_stand(points, keys, changed, restart, seeds, scores, work):
+    """Whether every seed still wins its step.  OUT: scores (the winners', and the runners-up).
+
+    Winners come first: the others have to be compared with the winners' new scores.
+    """
+    n_seeds = seeds.shape[0]
+    for winners in (True, False):
+        for c in range(changed.shape[0]):
+            slot = changed[c, 0]
+            won = -1
+            for step in range(n_seeds):
+                if seeds[step] == slot:
+                    won = step
+            if (won >= 0) != winners or (won < 0 and changed[c, 2] <= changed[c, 1]):
+                continue
+            if changed[c, 2] == 0:
+                return False
+            d2 = 1.0
+            weight = np.float64(changed[c, 2])
+            for step in range(n_seeds):
+                counter = (np.uint64(restart) << np.uint64(32)) + np.uint64(step)
+                clock = exponential(uniform(draw(keys[0, slot], keys[1, slot], counter)))
+                score = clock / (weight * d2)
+                if step == won:
+                    if not score < scores[1, step]:
+                        return False
+                    scores[0, step] = score
+                    break
+                if score <= scores[0, step]:
+                    return False
+                scores[1, step] = min(scores[1, step], score)
+                distance = squared_distance(points[slot], points[seeds[step]])
+                work[1] += 1
+                if step == 0 or distance < d2:
+                    d2 = distance
+                if d2 == 0.0:
+                    return False
+    return True
+
+
+@kernel
+def _centre(sums, out):
+    """A centroid from its integer sums and, in the last column, total weight.  OUT: out."""
+    total = np.float64(sums[out.shape[0]])
+    for c in range(out.shape[0]):
+        out[c] = np.float64(sums[c]) / total
+
+
+@kernel
+def _take(sums, touched, former, cluster, point, weight):
+    """Add weight times a point to a cluster, whose sums so far are kept.
+
+    OUT: sums, touched, former.
+    """
+    d = point.shape[0]
+    if not touched[cluster]:
+        touched[cluster] = True
+        former[cluster] = sums[cluster]
+    for c in range(d):
+        sums[cluster, c] += weight * np.int64(point[c])
+    sums[cluster, d] += weight
+
+
+@kernel
+def _closest(point, centres, label, margin, drift, slack, work):
+    """The nearest centre of a point and its margin.  OUT: work.
+
+    With a positive margin and a centre of its own that has not moved, the centres that have not
+    moved either are still farther away by the margin, and only the others are looked at.
+    """
+    work[0] += 1
+    partly = label >= 0 and margin > 0.0 and drift[label] == 0.0
+    nearest = -1
+    lowest = np.inf
+    second = np.inf
+    for k in range(centres.shape[0]):
+        if partly and k != label and drift[k] == 0.0:
+            continue
+        work[1] += 1
+        distance = squared_distance(point, centres[k])
+        if distance < lowest:
+            second = lowest
+            lowest = distance
+            nearest = k
+        elif distance < second:
+            second = distance
+    found = np.sqrt(second) - np.sqrt(lowest) - slack
+    if partly:
+        if nearest != label:
+            # The centres left out are compared with the old one; look at all of them.
+            return _closest_of_all(point, centres, slack, work)
+        found = min(found, margin)
+    return nearest, found
+
+
+@kernel
+def _closest_of_all(point, centres, slack, work):
+    nearest = -1
+    lowest = np.inf
+    second = np.inf
+    for k in range(centres.shape[0]):
+        work[1] += 1
+        distance = squared_distance(point, centres[k])
+        if distance < lowest:
+            second = lowest
+            lowest = distance
+            nearest = k
+        elif distance < second:
+            second = distance
+    return nearest, np.sqrt(second) - np.sqrt(lowest) - slack
 
 
 # --------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class Race:
     rate : each record's weight times D^2 to the seeds that it has met.
     label : the seed that ``rate`` belongs to (-1: none).
     met : how many seeds each record has met.
+    runners_up : where wanted, a lower bound on the other records' scores at each step.
     """
 
     rows: list[int]
@@ -41,6 +42,7 @@ class Race:
     rate: Floats
     label: Labels
     met: Labels
+    runners_up: list[float] | None = None
 
 
 def first_row(rows: Ints) -> int:
@@ -146,4 +148,6 @@ def _draw(
         row = smallest_id(np.flatnonzero(tied))
     race.rows.append(row)
     race.scores.append(score)
+    if race.runners_up is not None:
+        race.runners_up.append(kernels.runner_up(*keys, counter, race.rate, row))
     return True

@@ -8,7 +8,10 @@ aggregate and the public seed alone.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,14 +19,11 @@ from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, Rows, nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Ints, Keys, Secret, keys_of_vectors
-from fedforget.clustering.race import first_row, new_race, run_race
+from fedforget.clustering.race import Race, first_row, new_race, run_race
 from fedforget.errors import LatticeOverflowError
 
 REPLICATE_BITS = 16
 """Uniform points lie on a lattice 2^16 times finer than the grid."""
-
-_STREAM = 1 << 32
-"""Counters of one restart's clocks start here times the restart's number."""
 
 
 @dataclass(frozen=True)
@@ -64,90 +64,209 @@ class ServerModel:
     restart: int
 
 
-def weighted_points(aggregate: Histogram, seed: Secret) -> LatticePoints:
-    """The aggregate's points with their counts as weights."""
-    points = aggregate.points()
-    return LatticePoints(points, aggregate.counts(), keys_of_vectors(seed, points))
+@dataclass(frozen=True)
+class Change:
+    """One point whose weight changes; a weight of 0 means that it is not there.
+
+    Coordinates and key matter only for a point that was not there before.
+    """
+
+    name: bytes
+    before: int
+    after: int
+    coordinates: Ints | None = None
+    key: tuple[int, int] = (0, 0)
 
 
-def uniform_points(aggregate: Histogram, seed: Secret) -> LatticePoints:
+class PointSource(Protocol):
+    """Where the server's points come from."""
+
+    @property
+    def diameter(self) -> float:
+        """A bound on the distance of any two points."""
+
+    def points_of(self, aggregate: Histogram) -> LatticePoints:
+        """All points, in canonical order."""
+
+    def names_of(self, aggregate: Histogram) -> list[bytes]:
+        """Their names, sorted; the order of the names is the canonical one."""
+
+    def changes(self, aggregate: Histogram, delta: Histogram) -> list[Change]:
+        """Which points a change of the aggregate changes; ``aggregate`` is the one after it."""
+
+
+@dataclass(frozen=True)
+class WeightedPoints:
+    """The aggregate's points themselves, with their counts as weights."""
+
+    seed: Secret
+    diameter: float
+
+    def points_of(self, aggregate: Histogram) -> LatticePoints:
+        points = aggregate.points()
+        return LatticePoints(points, aggregate.counts(), keys_of_vectors(self.seed, points))
+
+    def names_of(self, aggregate: Histogram) -> list[bytes]:
+        return aggregate.encoded()
+
+    def changes(self, aggregate: Histogram, delta: Histogram) -> list[Change]:
+        changes = []
+        for name, difference in delta.items():
+            after = aggregate.count_of(name)
+            if after == difference:
+                point = aggregate.decode([name])
+                key = keys_of_vectors(self.seed, point)
+                change = Change(name, 0, after, point[0], (int(key.low[0]), int(key.high[0])))
+            else:
+                change = Change(name, after - difference, after)
+            changes.append(change)
+        return changes
+
+
+@dataclass(frozen=True)
+class UniformPoints:
     """As many points of weight 1 as the aggregate counts, drawn uniformly within their bins.
 
     Coordinates are in units of 2^-16 of a bin.  Replicate r of a bin is a function of the bin, r
     and the public seed: lowering a count by one drops the last replicate.
     """
-    bins, counts = aggregate.points(), aggregate.counts()
-    n = int(counts.sum())
-    points = np.empty((n, aggregate.n_features), dtype=np.int64)
-    keys = Keys(np.empty(n, np.uint64), np.empty(n, np.uint64))
-    bin_keys = keys_of_vectors(seed, bins)
-    kernels.scatter_replicates(*bin_keys, bins, counts, REPLICATE_BITS, points, *keys)
-    return LatticePoints(points, np.ones(n, dtype=np.int64), keys)
+
+    seed: Secret
+    diameter: float
+
+    def _scatter(self, bins: Ints, first: Ints, counts: Ints) -> LatticePoints:
+        n = int(counts.sum())
+        points = np.empty((n, bins.shape[1]), dtype=np.int64)
+        keys = Keys(np.empty(n, np.uint64), np.empty(n, np.uint64))
+        bin_keys = keys_of_vectors(self.seed, bins)
+        kernels.scatter_replicates(*bin_keys, bins, first, counts, REPLICATE_BITS, points, *keys)
+        return LatticePoints(points, np.ones(n, dtype=np.int64), keys)
+
+    def points_of(self, aggregate: Histogram) -> LatticePoints:
+        counts = aggregate.counts()
+        return self._scatter(aggregate.points(), np.zeros_like(counts), counts)
+
+    def names_of(self, aggregate: Histogram) -> list[bytes]:
+        return [
+            _replicate(name, number)
+            for name in aggregate.encoded()
+            for number in range(aggregate.count_of(name))
+        ]
+
+    def changes(self, aggregate: Histogram, delta: Histogram) -> list[Change]:
+        changes = []
+        for name, difference in delta.items():
+            after = aggregate.count_of(name)
+            gone = range(after, after - difference)
+            changes += [Change(_replicate(name, number), 1, 0) for number in gone]
+            if difference > 0:
+                first = after - difference
+                new = self._scatter(
+                    aggregate.decode([name]), np.array([first]), np.array([difference])
+                )
+                keys = zip(new.keys.low.tolist(), new.keys.high.tolist(), strict=True)
+                changes += [
+                    Change(_replicate(name, number), 0, 1, point, key)
+                    for number, point, key in zip(
+                        range(first, after), new.coordinates, keys, strict=True
+                    )
+                ]
+        return changes
+
+
+def _replicate(name: bytes, number: int) -> bytes:
+    return name + number.to_bytes(8, "big")
+
+
+class Iteration(NamedTuple):
+    """What one assignment of a restart looked like, for those who want to watch."""
+
+    labels: Labels
+    d2: Floats
+    centres: Floats
+    sums: Ints
+    totals: Ints
+    moved: int
+
+
+Watch = Callable[[Iteration], None]
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """Points that are ready to be clustered several times."""
+
+    points: LatticePoints
+    rows: Rows
+    weights: Floats
+    n_clusters: int
+    max_iter: int
+    threshold: float
+
+    @classmethod
+    def of(cls, points: LatticePoints, n_clusters: int, max_iter: int, tol: float) -> Restarts:
+        coordinates = points.coordinates.astype(np.float64)
+        weights = points.weights.astype(np.float64)
+        # Without a tolerance only labels count: no shift is below zero.
+        threshold = tol * _mean_variance(points, coordinates, weights) if tol else -1.0
+        return cls(points, Rows(coordinates), weights, n_clusters, max_iter, threshold)
+
+    def seed(self, restart: int, *, runners_up: bool = False) -> Race:
+        """The race of one restart."""
+        race = new_race(len(self.rows))
+        if runners_up:
+            race.runners_up = []
+        run_race(
+            race,
+            self.rows,
+            self.points.keys,
+            self.n_clusters,
+            smallest_id=first_row,
+            weights=self.weights,
+            stream=restart << 32,
+        )
+        return race
+
+    def lloyd(self, seeds: Ints, restart: int, watch: Watch | None = None) -> ServerModel:
+        """Iterate until no label changes.  A cluster that loses all its points keeps its centre."""
+        points = self.points
+        n, d = self.rows.values.shape
+        centres = self.rows.values[seeds]
+        sums = np.zeros((len(seeds), d), dtype=np.int64)
+        totals = np.zeros(len(seeds), dtype=np.int64)
+        before = np.full(n, -1, dtype=np.int32)
+        n_iter = 0
+        while True:
+            labels, d2 = self.rows.nearest(centres)
+            moved = kernels.move_points(
+                points.coordinates, points.weights, before, labels, sums, totals
+            )
+            if watch is not None:
+                watch(Iteration(labels, d2, centres, sums, totals, moved))
+            if n_iter == self.max_iter:
+                break
+            n_iter += 1
+            if moved == 0:
+                break
+            before = labels
+            if kernels.recentre(sums, totals, centres) <= self.threshold:
+                labels, d2 = self.rows.nearest(centres)
+                break
+        losses = np.zeros(len(centres))
+        kernels.cluster_losses(self.weights, d2, labels, losses)
+        return ServerModel(centres, labels, math.fsum(losses), n_iter, restart)
 
 
 def cluster(
     points: LatticePoints, n_clusters: int, *, n_init: int, max_iter: int, tol: float
 ) -> ServerModel:
     """K-means++ seeding and Lloyd's iteration, ``n_init`` times; the lowest loss wins."""
-    best: ServerModel | None = None
-    coordinates = points.coordinates.astype(np.float64)
-    weights = points.weights.astype(np.float64)
-    # Without a tolerance only labels count: no shift is below zero.
-    threshold = tol * _mean_variance(points, coordinates, weights) if tol else -1.0
-    rows = Rows(coordinates)
-    for restart in range(n_init):
-        race = new_race(len(coordinates))
-        run_race(
-            race,
-            rows,
-            points.keys,
-            n_clusters,
-            smallest_id=first_row,
-            weights=weights,
-            stream=restart * _STREAM,
-        )
-        model = _lloyd(
-            points, rows, weights, np.array(race.rows, dtype=np.int64), restart, max_iter, threshold
-        )
-        if best is None or model.loss < best.loss:
-            best = model
-    assert best is not None
-    return best
-
-
-def _lloyd(
-    points: LatticePoints,
-    rows: Rows,
-    weights: Floats,
-    seeds: Ints,
-    restart: int,
-    max_iter: int,
-    threshold: float,
-) -> ServerModel:
-    """Iterate until no label changes.  A cluster that loses all its points keeps its centre."""
-    n, d = rows.values.shape
-    centres = rows.values[seeds]
-    sums = np.zeros((len(seeds), d), dtype=np.int64)
-    totals = np.zeros(len(seeds), dtype=np.int64)
-    before = np.full(n, -1, dtype=np.int32)
-    n_iter = 0
-    while True:
-        labels, d2 = rows.nearest(centres)
-        if n_iter == max_iter:
-            break
-        n_iter += 1
-        moved = kernels.move_points(
-            points.coordinates, points.weights, before, labels, sums, totals
-        )
-        if moved == 0:
-            break
-        before = labels
-        if kernels.recentre(sums, totals, centres) <= threshold:
-            labels, d2 = rows.nearest(centres)
-            break
-    losses = np.zeros(len(centres))
-    kernels.cluster_losses(weights, d2, labels, losses)
-    return ServerModel(centres, labels, float(sum(losses.tolist())), n_iter, restart)
+    restarts = Restarts.of(points, n_clusters, max_iter, tol)
+    models = (
+        restarts.lloyd(np.array(restarts.seed(number).rows, dtype=np.int64), number)
+        for number in range(n_init)
+    )
+    return min(models, key=lambda model: model.loss)
 
 
 def _mean_variance(points: LatticePoints, coordinates: Floats, weights: Floats) -> float:

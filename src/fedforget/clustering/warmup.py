@@ -15,7 +15,8 @@ from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.race import copy_and_start, first_row
 from fedforget.clustering.records import RecordTable
-from fedforget.clustering.server import cluster, uniform_points, weighted_points
+from fedforget.clustering.replay import ReplayingServer
+from fedforget.clustering.server import UniformPoints, WeightedPoints, cluster
 
 
 def compiled_now() -> int:
@@ -50,8 +51,12 @@ def warm_up(on_compile: Callable[[], None] | None = None) -> int:
     partition.learn(values.copy(), ids + 8, again, ids + 8)
     _warm_up_rarely_used(values, keys)
     histogram = Histogram.of(grid.bins(values), np.ones(8, dtype=np.int64))
-    for points in (weighted_points(histogram, secret), uniform_points(histogram, secret)):
-        cluster(points, 2, n_init=1, max_iter=2, tol=1e-3)
+    for source in (WeightedPoints(secret, 9.0), UniformPoints(secret, 1e6)):
+        cluster(source.points_of(histogram), 2, n_init=1, max_iter=2, tol=1e-3)
+        server = ReplayingServer(source, 2, n_init=1, max_iter=9, tol=0.0)
+        server.run(histogram)
+        delta = Histogram.of(histogram.points()[:1], histogram.counts()[:1])
+        server.update(histogram + delta, delta)
     return compiled_now() - before
 
 

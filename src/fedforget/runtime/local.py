@@ -55,7 +55,8 @@ class LocalFederation:
         self.n_jobs = n_jobs
         self.clients: dict[Name, SimulatedClient] = {}
         self.aggregate = Histogram(config.grid.n_features)
-        self.model: ServerModel = config.model_of(self.aggregate)
+        self.server = config.new_server()
+        self.model: ServerModel = self.server.run(self.aggregate)
         self._index = IdIndex()
         self._index_secret = root.derive("index of ids")
         self._by_number: dict[int, SimulatedClient] = {}
@@ -240,14 +241,15 @@ class LocalFederation:
         delta = after - before
         with watch.part("server"):
             if len(delta):
-                self.aggregate = self.aggregate + delta
-                self.model = self.config.model_of(self.aggregate)
+                self.aggregate += delta
+                self.model = self.server.update(self.aggregate, delta)
         return replace(
             report,
             left=left,
             joined=joined,
             changed_points=len(delta),
             server="ran" if len(delta) else "unchanged",
+            work=replace(self.server.work) if len(delta) else None,
             seconds=watch.total(),
         )
 
@@ -256,7 +258,7 @@ class LocalFederation:
         for name, reported in reports.items():
             self.clients[name].reported = reported
         self.aggregate = Histogram.sum(self.config.grid.n_features, reports.values())
-        self.model = self.config.model_of(self.aggregate)
+        self.model = self.server.run(self.aggregate)
 
     def _in_parallel(self, work: Callable[[Any], Any], items: Any) -> list[Any]:
         """Map over clients, in threads: the kernels release the interpreter's lock."""

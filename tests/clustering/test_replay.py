@@ -1,0 +1,325 @@
+"""Replay: equal to a full run in every bit, whatever changes and in whatever order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedforget.clustering import kernels
+from fedforget.clustering.histogram import Histogram
+from fedforget.clustering.prf import Secret
+from fedforget.clustering.replay import ReplayingServer
+from fedforget.clustering.server import (
+    REPLICATE_BITS,
+    PointSource,
+    ServerModel,
+    UniformPoints,
+    WeightedPoints,
+    cluster,
+)
+
+SEED = Secret(bytes(range(16)))
+
+
+def source_of(kind: str, top: int, d: int) -> PointSource:
+    diameter = (top + 1) * d**0.5
+    if kind == "weighted":
+        return WeightedPoints(SEED, diameter)
+    return UniformPoints(SEED, diameter * 2**REPLICATE_BITS)
+
+
+def full_run(server: ReplayingServer, aggregate: Histogram) -> ServerModel:
+    return cluster(
+        server.source.points_of(aggregate),
+        server.n_clusters,
+        n_init=server.n_init,
+        max_iter=server.max_iter,
+        tol=server.tol,
+    )
+
+
+def bits(model: ServerModel) -> tuple:
+    return (
+        model.centres.tobytes(),
+        model.labels.tobytes(),
+        np.float64(model.loss).tobytes(),
+        model.n_iter,
+        model.restart,
+    )
+
+
+class Follower:
+    """A server and the aggregate that it follows."""
+
+    def __init__(self, server: ReplayingServer, aggregate: Histogram) -> None:
+        self.server, self.aggregate = server, aggregate
+        self.model = server.run(aggregate)
+        assert bits(self.model) == bits(full_run(server, aggregate))
+
+    def change(self, points: np.ndarray, counts: np.ndarray) -> ServerModel:
+        delta = Histogram.of(points, counts)
+        self.aggregate = self.aggregate + delta
+        assert (self.aggregate.counts() > 0).all(), "a test must not make counts negative"
+        self.model = self.server.update(self.aggregate, delta)
+        return self.model
+
+    def is_right(self) -> bool:
+        return bits(self.model) == bits(full_run(self.server, self.aggregate))
+
+
+def random_change(
+    rng: np.random.Generator, follower: Follower, top: int, most: int, largest: int = 10**9
+) -> None:
+    """Lower, raise, remove and add some points."""
+    points, counts = follower.aggregate.points(), follower.aggregate.counts()
+    d = points.shape[1]
+    chosen = rng.permutation(len(points))[: int(rng.integers(0, most + 1))]
+    rows, differences = [], []
+    for i in chosen:
+        kind = rng.integers(4)
+        lower = -int(rng.integers(1, counts[i] + 1))
+        differences.append((-1, lower, -int(counts[i]), int(rng.integers(1, 4)))[kind])
+        rows.append(points[i])
+    for _ in range(int(rng.integers(0, 3)) if len(points) < largest else 0):
+        rows.append(rng.integers(0, top + 1, d))
+        differences.append(int(rng.integers(1, 5)))
+    if rows:
+        follower.change(np.array(rows), np.array(differences))
+
+
+@settings(max_examples=400)
+@given(
+    kind=st.sampled_from(["weighted", "uniform"]),
+    n=st.integers(1, 60),
+    d=st.integers(1, 6),
+    top=st.sampled_from([1, 3, 20, 200]),
+    k=st.integers(1, 8),
+    heavy=st.booleans(),
+    n_init=st.integers(1, 4),
+    max_iter=st.sampled_from([1, 2, 3, 300]),
+    seed=st.integers(0, 2**32),
+)
+def test_updates_equal_full_runs(
+    kind: str, n: int, d: int, top: int, k: int, heavy: bool, n_init: int, max_iter: int, seed: int
+) -> None:
+    """Few levels make ties and equal distances; ``heavy`` weights go up to 10^9."""
+    rng = np.random.default_rng(seed)
+    heavy = heavy and kind == "weighted"
+    counts = rng.integers(1, 10**9 if heavy else 6, n)
+    aggregate = Histogram.of(rng.integers(0, top + 1, (n, d)), counts)
+    server = ReplayingServer(source_of(kind, top, d), k, n_init=n_init, max_iter=max_iter, tol=0.0)
+    follower = Follower(server, aggregate)
+    for _ in range(12):
+        random_change(rng, follower, top, 3)
+        assert follower.is_right()
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "k", "top"),
+    [
+        (400, 10, 4, 110),
+        (900, 2, 100, 40),
+        (300, 120, 40, 30),
+        (250, 800, 12, 190),
+        (600, 1, 30, 900),
+    ],
+)
+def test_large_aggregates_and_long_sequences(n: int, d: int, k: int, top: int) -> None:
+    rng = np.random.default_rng(n + d)
+    centres = rng.integers(0, top + 1, (k, d))
+    spread = rng.normal(0, top / 12, (n, d))
+    points = np.clip(centres[rng.integers(0, k, n)] + spread, 0, top).round().astype(int)
+    aggregate = Histogram.of(points, rng.integers(1, 200, n))
+    server = ReplayingServer(source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=0.0)
+    follower = Follower(server, aggregate)
+    replayed = 0
+    for _ in range(25):
+        random_change(rng, follower, top, 2)
+        assert follower.is_right()
+        replayed += server.work.restarts < server.n_init
+    assert replayed > 10, "hardly anything was replayed"
+
+
+# -- adversarial changes ---------------------------------------------------------------------------
+
+
+def at_the_smallest_margin(follower: Follower, rng: np.random.Generator) -> tuple:
+    """Change the weight of the point that is closest to changing its cluster."""
+    cache = follower.server._cache
+    assert cache is not None
+    rows = cache.margins[:, cache.order]
+    slot = cache.order[int(np.unravel_index(rows.argmin(), rows.shape)[1])]
+    return cache.points[slot].astype(int), rng.choice([1, 7, 50])
+
+
+def at_a_winner(follower: Follower, rng: np.random.Generator) -> tuple:
+    cache = follower.server._cache
+    assert cache is not None
+    slot = int(rng.choice(cache.seeds.ravel()))
+    weight = int(cache.weights[slot])
+    change = -weight if rng.random() < 0.3 else (-1 if weight > 1 and rng.random() < 0.7 else 5)
+    return cache.points[slot].astype(int), change
+
+
+def at_the_last_point_of_a_cluster(follower: Follower, rng: np.random.Generator) -> tuple:
+    """Empty the smallest cluster, point by point."""
+    labels = follower.model.labels
+    sizes = np.bincount(labels, minlength=len(follower.model.centres))
+    smallest = int(np.argmin(np.where(sizes > 0, sizes, 10**9)))
+    i = int(rng.choice(np.flatnonzero(labels == smallest)))
+    points, counts = follower.aggregate.points(), follower.aggregate.counts()
+    return points[i], -int(counts[i])
+
+
+def between_two_centres(follower: Follower, rng: np.random.Generator) -> tuple:
+    """A heavy new point half way between two centres pulls on both."""
+    a, b = follower.model.centres[rng.choice(len(follower.model.centres), 2, replace=False)]
+    return ((a + b) / 2).round().astype(int), int(rng.integers(1, 400))
+
+
+AIMS: dict[str, Callable[[Follower, np.random.Generator], tuple]] = {
+    aim.__name__: aim
+    for aim in (
+        at_the_smallest_margin,
+        at_a_winner,
+        at_the_last_point_of_a_cluster,
+        between_two_centres,
+    )
+}
+
+
+def attack(aim: str, seed: int, slack: float | None = None) -> Iterator[bool]:
+    """Whether the model is right after each of many changes aimed at a weak spot."""
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 16, (150, 2))
+    aggregate = Histogram.of(points, rng.integers(1, 12, 150))
+    server = ReplayingServer(source_of("weighted", 15, 2), 6, n_init=5, max_iter=300, tol=0.0)
+    follower = Follower(server, aggregate)
+    for _ in range(60):
+        if len(follower.aggregate) < 30:
+            break
+        cache = server._cache
+        if cache is not None and slack is not None:
+            cache.margins[:] = slack
+            cache.drift[:, 1] = slack
+        point, change = AIMS[aim](follower, rng)
+        follower.change(point[None], np.array([change]))
+        yield follower.is_right()
+
+
+@pytest.mark.parametrize("aim", AIMS)
+def test_aimed_changes_equal_full_runs(aim: str, seed: int) -> None:
+    outcomes = list(attack(aim, seed))
+    assert len(outcomes) > 15
+    assert all(outcomes)
+
+
+def test_a_broken_margin_check_is_caught() -> None:
+    """With margins that never give way, no label is looked at again: the tests must notice."""
+    outcomes = [right for aim in AIMS for seed in range(3) for right in attack(aim, seed, np.inf)]
+    assert not all(outcomes)
+
+
+def test_margins_without_slack_would_not_be_safe_by_proof() -> None:
+    """The slack is positive and far below the margins that matter."""
+    aggregate = Histogram.of(np.arange(40).reshape(20, 2), np.ones(20, dtype=int))
+    server = ReplayingServer(source_of("weighted", 40, 2), 3, n_init=1, max_iter=9, tol=0.0)
+    server.run(aggregate)
+    assert server._cache is not None
+    assert 0.0 < server._cache.slack < 1e-9
+
+
+# -- the cache is only a cache ---------------------------------------------------------------------
+
+
+def make_follower(rng: np.random.Generator, **options: int) -> Follower:
+    aggregate = Histogram.of(rng.integers(0, 30, (200, 3)), rng.integers(1, 9, 200))
+    server = ReplayingServer(
+        source_of("weighted", 29, 3), 5, n_init=6, max_iter=300, tol=0.0, **options
+    )
+    return Follower(server, aggregate)
+
+
+def test_dropping_the_cache_at_any_moment_changes_nothing(rng: np.random.Generator) -> None:
+    follower = make_follower(rng)
+    for turn in range(20):
+        if turn % 3 == 0:
+            follower.server.drop_cache()
+        random_change(rng, follower, 29, 2)
+        assert follower.is_right()
+
+
+@pytest.mark.parametrize("limit", [0, 40_000, 120_000])
+def test_memory_is_bounded_and_the_oldest_restarts_go_first(
+    limit: int, rng: np.random.Generator
+) -> None:
+    follower = make_follower(rng, memory_limit=limit)
+    cache = follower.server._cache
+    assert cache is not None
+    ready = cache.meta[:, 2] > 0
+    assert ready.tolist() == sorted(ready.tolist())
+    for _ in range(10):
+        random_change(rng, follower, 29, 2)
+        assert follower.server.cached_bytes <= limit
+        assert follower.is_right()
+
+
+def test_memory_stays_within_its_bound_over_ten_thousand_updates() -> None:
+    rng = np.random.default_rng(0)
+    limit = 1_000_000
+    follower = make_follower(rng, memory_limit=limit)
+    most = 0
+    for turn in range(10_000):
+        random_change(rng, follower, 29, 2, largest=300)
+        most = max(most, follower.server.cached_bytes)
+        if turn % 500 == 0:
+            assert follower.is_right()
+    assert follower.is_right()
+    assert 0 < most <= limit
+
+
+def test_a_tolerance_or_too_few_points_are_run_in_full(rng: np.random.Generator) -> None:
+    aggregate = Histogram.of(rng.integers(0, 30, (50, 2)), rng.integers(1, 9, 50))
+    source = source_of("weighted", 29, 2)
+    for k, tol in ((3, 0.01), (60, 0.0)):
+        server = ReplayingServer(source, k, n_init=2, max_iter=300, tol=tol)
+        follower = Follower(server, aggregate)
+        assert server.cached_bytes == 0
+        for _ in range(5):
+            random_change(rng, follower, 29, 2)
+            assert follower.is_right()
+
+
+def test_the_work_of_one_small_change_is_a_small_part_of_a_full_run(
+    rng: np.random.Generator,
+) -> None:
+    follower = make_follower(rng)
+    shares = []
+    for _ in range(30):
+        points = follower.aggregate.points()
+        follower.change(points[rng.integers(len(points))][None], np.array([1]))
+        work = follower.server.work
+        shares.append(work.distances / work.full_distances)
+    assert np.median(shares) < 0.1
+
+
+def test_the_bound_on_runners_up_is_below_every_other_score(rng: np.random.Generator) -> None:
+    n = 50
+    keys = rng.integers(0, 2**63, (2, n)).astype(np.uint64)
+    rate = rng.random(n)
+    scores = np.array(
+        [
+            kernels.exponential(
+                kernels.uniform(np.uint64(kernels.draw(keys[0, i], keys[1, i], np.uint64(3))))
+            )
+            / rate[i]
+            for i in range(n)
+        ]
+    )
+    winner = int(scores.argmin())
+    bound = kernels.runner_up(keys[0], keys[1], np.uint64(3), rate, winner)
+    assert 0.0 < bound <= np.delete(scores, winner).min()
