@@ -17,12 +17,13 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from sklearn.cluster import KMeans
 
 DATA = Path(os.environ.get("FEDFORGET_DATA", Path(__file__).parents[2] / "shared" / "data"))
 console = Console(width=110)
@@ -87,9 +88,57 @@ def covtype() -> Dataset:
     return load("covtype", (15_120, 52), 7, unit_columns, "client")
 
 
+def body_postures() -> Dataset:
+    def some(X: np.ndarray) -> np.ndarray:
+        chosen = np.random.default_rng(0).permutation(len(X))[:74_975]
+        return unit_columns(X[np.sort(chosen)])
+
+    return load("body_postures_puc", (74_975, 12), 5, some, "class_names")
+
+
+def tcga_expression() -> Dataset:
+    def logarithm(X: np.ndarray) -> np.ndarray:
+        return unit_columns(np.log2(X.astype(np.float64) + 1.0))
+
+    return load("tcga_expression_4cancers", (1_915, 138), 4, logarithm, "client")
+
+
+def gut_microbiome() -> Dataset:
+    return load("gut_microbiome_species", (1_989, 826), 4, unit_columns, "client")
+
+
 def celltype() -> Dataset:
     widened = lambda X: np.ascontiguousarray(X, dtype=np.float64)  # noqa: E731
     return load("celltype", (12_009, 10), 4, widened, "client")
+
+
+def shards(labels: np.ndarray, n_clients: int, seed: int = 0) -> np.ndarray:
+    """Clients that each see a few clusters only: rows sorted by cluster, dealt in shards."""
+    rng = np.random.default_rng(seed)
+    per_client = max(1, round(len(np.unique(labels)) ** 0.5))
+    order = np.lexsort((rng.random(len(labels)), labels))
+    owner = rng.permutation(np.arange(n_clients * per_client) % n_clients)
+    clients = np.empty(len(labels), dtype=np.int64)
+    for shard, rows in enumerate(np.array_split(order, len(owner))):
+        clients[rows] = owner[shard]
+    return clients
+
+
+def with_shards(make: Callable[[], Dataset], n_clients: int) -> Callable[[], Dataset]:
+    def dealt() -> Dataset:
+        data = make()
+        labels = KMeans(data.n_clusters, n_init=1, random_state=0).fit_predict(data.X)
+        return replace(data, clients=shards(labels, n_clients))
+
+    return dealt
+
+
+def with_natural_clients(make: Callable[[], Dataset], n_clients: int) -> Callable[[], Dataset]:
+    def natural() -> Dataset:
+        data = make()
+        return data if data.real else with_shards(make, n_clients)()
+
+    return natural
 
 
 def median_seconds(*calls: Callable[[], object], repeats: int, rounds: int = 5) -> list[float]:
@@ -137,3 +186,15 @@ def verdict(value: float, target: float, *, at_least: bool = True) -> str:
     sign = "≥" if at_least else "≤"
     colour = "green" if good else "red"
     return f"[{colour}]{sign} {target:g}[/{colour}]"
+
+
+PAPER_SETS = [
+    with_natural_clients(celltype, 100),
+    with_shards(covtype, 100),
+    with_shards(gaussian, 100),
+    with_shards(body_postures, 100),
+    with_shards(tcga_expression, 10),
+    with_shards(gut_microbiome, 10),
+    with_natural_clients(mnist_by_writer, 100),
+]
+"""The paper's seven datasets or their stand-ins, with as many clients as in the paper."""

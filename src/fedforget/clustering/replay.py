@@ -37,6 +37,7 @@ MEMORY_LIMIT = 256 << 20
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
 
 _SPARE_ROWS = 8
+_ROW_ARRAYS = ("labels", "margins", "sums", "drift", "moved")
 
 
 @dataclass
@@ -161,7 +162,7 @@ class _Cache:
         self.slack = 64.0 * (d + 16) * 2.0**-53 * server.source.diameter
         self.names = names
         self.slot_of = {name: slot for slot, name in enumerate(names)}
-        self.free: list[int] = []
+        self.total = sum(points.weights.tolist())
         self.order = np.arange(n, dtype=np.int64)
         capacity = n + max(16, n // 8)
         self.points = np.zeros((capacity, d))
@@ -235,12 +236,18 @@ class _Cache:
         self.losses = np.zeros((len(rooms), k))
 
     def _store(self, number: int, recording: _Recording) -> None:
-        """Put a recording into its place, if it has one and fits."""
-        first, _, room, _ = self.meta[number].tolist()
+        """Put a recording into its place, if it has one."""
+        room = int(self.meta[number, 2])
         self.meta[number, 3] = kernels.ABSENT
         self.absent[number] = recording.model
-        if not recording.replayable or len(recording.rows) > room:
+        if not recording.replayable or not room:
             return
+        if len(recording.rows) > room:
+            self._widen(number, len(recording.rows) + _SPARE_ROWS - room)
+            if self.nbytes > self.server.memory_limit:
+                self._drop(number)
+                return
+        first = int(self.meta[number, 0])
         del self.absent[number]
         self.meta[number, 1] = len(recording.rows)
         self.meta[number, 3] = kernels.READY
@@ -275,8 +282,8 @@ class _Cache:
         changed = np.empty((len(changes), 3), dtype=np.int64)
         for number, change in enumerate(changes):
             changed[number] = self._place(change), change.before, change.after
-        total = int(self.weights[self.order].sum())
-        if total * max(self.server.source.diameter, 1.0) >= 2.0**62:
+        self.total += sum(change.after - change.before for change in changes)
+        if self.total * max(self.server.source.diameter, 1.0) >= 2.0**62:
             # The guard of the sums; building the points refuses what could overflow.
             self._restarts()
         counters = np.zeros(2, dtype=np.int64)
@@ -303,7 +310,8 @@ class _Cache:
         for change in changes:
             if change.after == 0:
                 self.free.append(self.slot_of.pop(change.name))
-        stale = np.flatnonzero(self.meta[:, 3] != kernels.READY).tolist()
+        statuses = self.meta[:, 3].tolist()
+        stale = [number for number, status in enumerate(statuses) if status != kernels.READY]
         if stale:
             self._run_again(stale, work)
 
@@ -341,18 +349,28 @@ class _Cache:
         self.margins = np.concatenate([self.margins, far], axis=1)
         self.free = list(range(new - 1, old - 1, -1))
         while self.nbytes > self.server.memory_limit:
-            self._drop_oldest()
+            self._drop(int(np.flatnonzero(self.meta[:, 2])[0]))
 
-    def _drop_oldest(self) -> None:
-        """Give up the rows of the first restart that has any; it will be run in full."""
-        number = int(np.flatnonzero(self.meta[:, 2])[0])
+    def _drop(self, number: int) -> None:
+        """Give up the rows of a restart; it will be run in full from now on."""
         first, _, room, _ = self.meta[number].tolist()
         kept = np.ones(len(self.labels), dtype=np.bool_)
         kept[first : first + room] = False
-        for name in ("labels", "margins", "sums", "drift", "moved"):
+        for name in _ROW_ARRAYS:
             setattr(self, name, getattr(self, name)[kept])
         self.meta[number + 1 :, 0] -= room
         self.meta[number] = 0, 0, 0, kernels.ABSENT
+
+    def _widen(self, number: int, extra: int) -> None:
+        """Give a restart more rows."""
+        first, _, room, _ = self.meta[number].tolist()
+        at = first + room
+        for name in _ROW_ARRAYS:
+            old = getattr(self, name)
+            blank = np.zeros((extra, *old.shape[1:]), dtype=old.dtype)
+            setattr(self, name, np.concatenate([old[:at], blank, old[at:]]))
+        self.meta[number + 1 :, 0] += extra
+        self.meta[number, 2] += extra
 
     def _run_again(self, numbers: list[int], work: Work) -> None:
         """Run some restarts in full, and record them again where they have a place."""
@@ -368,8 +386,7 @@ class _Cache:
 
     @property
     def nbytes(self) -> int:
-        arrays = (self.labels, self.margins, self.sums, self.drift, self.moved)
-        return sum(array.nbytes for array in arrays)
+        return sum(getattr(self, name).nbytes for name in _ROW_ARRAYS)
 
     def _distances_of(self, model: ServerModel) -> int:
         return (model.n_iter + 1) * len(self.order) * self.server.n_clusters
@@ -377,18 +394,16 @@ class _Cache:
     def full_distances(self) -> int:
         """How many distances the assignments of a full run compute."""
         per_row = len(self.order) * self.server.n_clusters
-        replayed = int(self.meta[self.meta[:, 3] == kernels.READY, 1].sum()) * per_row
-        return replayed + sum(self._distances_of(model) for model in self.absent.values())
+        rows = sum(length for _, length, _, status in self.meta.tolist() if status == kernels.READY)
+        return rows * per_row + sum(self._distances_of(model) for model in self.absent.values())
 
     def model(self) -> ServerModel:
         """The restart with the lowest loss, the first of equals."""
-        ready = self.meta[:, 3] == kernels.READY
-        losses = [
-            math.fsum(self.losses[number]) if ready[number] else self.absent[number].loss
-            for number in range(len(ready))
-        ]
+        losses = [math.fsum(parts) for parts in self.losses.tolist()]
+        for number, model in self.absent.items():
+            losses[number] = model.loss
         best = losses.index(min(losses))
-        if not ready[best]:
+        if best in self.absent:
             return self.absent[best]
         first, length, _, _ = self.meta[best].tolist()
         last = first + length - 1
