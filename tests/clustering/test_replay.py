@@ -151,7 +151,7 @@ def at_the_smallest_margin(follower: Follower, rng: np.random.Generator) -> tupl
     """Change the weight of the point that is closest to changing its cluster."""
     cache = follower.server._cache
     assert cache is not None
-    rows = cache.margins[:, cache.order]
+    rows = cache.gap[:, cache.order]
     slot = cache.order[int(np.unravel_index(rows.argmin(), rows.shape)[1])]
     return cache.points[slot].astype(int), rng.choice([1, 7, 50])
 
@@ -204,8 +204,7 @@ def attack(aim: str, seed: int, slack: float | None = None) -> Iterator[bool]:
             break
         cache = server._cache
         if cache is not None and slack is not None:
-            cache.margins[:] = slack
-            cache.drift[:, 1] = slack
+            cache.gap[:] = slack
         point, change = AIMS[aim](follower, rng)
         follower.change(point[None], np.array([change]))
         yield follower.is_right()

@@ -113,10 +113,10 @@ class Rows:
                 label[part],
             )
 
-    def margins(self, centres: Floats, label: Labels, d2: Floats, slack: float) -> Floats:
-        """How much farther than its own centre every other one is, at least, less ``slack``.
+    def second_distances(self, centres: Floats, label: Labels) -> Floats:
+        """A lower bound on the distance of each row to any centre but its own; inf with only one.
 
-        Distances, not squared ones.  A lower bound, since a matrix product may be behind it.
+        Distances, not squared ones, up to the kernel's own rounding.
         """
         n, d = self.values.shape
         if d * len(centres) < _SCREEN_SIZE:
@@ -129,9 +129,8 @@ class Rows:
             reach = np.sqrt(lengths) + np.sqrt(norms.max(initial=0.0))
             error = 16.0 * (d + 16) * _UNIT * reach * reach
         others[np.arange(n), label] = np.inf
-        second = np.maximum(others.min(axis=1, initial=np.inf) - error, 0.0)
-        margins: Floats = np.sqrt(second) - np.sqrt(d2) - slack
-        return margins
+        second: Floats = np.sqrt(np.maximum(others.min(axis=1, initial=np.inf) - error, 0.0))
+        return second
 
     def nearest(self, centres: Floats) -> tuple[Labels, Floats]:
         """Label and squared distance of each row's nearest centre (-1 and inf without centres)."""

@@ -677,7 +677,8 @@ def replay(
     order,
     changed,
     labels,
-    margins,
+    upper,
+    gap,
     sums,
     drift,
     moved,
@@ -694,11 +695,12 @@ def replay(
     Points live in slots.  ``weights`` holds the new weights, ``changed`` rows of (slot, old weight,
     new weight); a point that comes or goes has the old or new weight 0.  ``order`` lists the
     slots in use in canonical order.  Restart r has meta[r, 1] rows, from meta[r, 0] on, of
-    ``labels``, ``margins``, ``sums`` (last column: total weight), ``drift`` and ``moved``, and room
-    for meta[r, 2]; meta[r, 3] is its status.  drift[row, 0] is how far each centre may have moved
-    since the margins were measured, drift[row, 1] the smallest margin of each cluster.
+    ``labels``, ``upper``, ``gap``, ``sums`` (last column: total weight), ``drift`` and ``moved``, and
+    room for meta[r, 2]; meta[r, 3] is its status.  ``upper`` bounds a point's distance to its own
+    centre from above, ``upper + gap`` that to any other centre from below, for centres as they once
+    were; ``drift`` is how far each centre has moved since then, at most.
 
-    OUT: labels, margins, sums, drift, moved, meta, seeds, scores, losses; work (points looked at
+    OUT: labels, upper, gap, sums, drift, moved, meta, scores, losses; work (points looked at
     again, distances computed).
     """
     n_restarts, n_clusters = seeds.shape
@@ -710,7 +712,11 @@ def replay(
     touched = np.zeros(n_clusters, np.bool_)
     former = np.empty((n_clusters, d + 1), np.int64)
     touched_former = np.empty((n_clusters, d + 1), np.int64)
-    threshold = np.empty(n_clusters)
+    shifted = np.zeros(n_clusters, np.bool_)
+    others = np.empty(n_clusters)
+    threshold = np.empty(n_clusters + 1)
+    threshold[n_clusters] = -np.inf  # a slot without a point has the label -1 and never gives way
+    distances = np.empty(n_clusters)
     old_before = np.full(capacity, -2, np.int32)
     old_now = np.full(capacity, -2, np.int32)
     listed_before = np.empty(capacity, np.int64)
@@ -736,7 +742,8 @@ def replay(
                     fine = False
                     break
                 labels[row] = labels[row - 1]
-                margins[row] = margins[row - 1]
+                upper[row] = upper[row - 1]
+                gap[row] = gap[row - 1]
                 sums[row] = sums[row - 1]
                 drift[row] = drift[row - 1]
                 for k in range(n_clusters):
@@ -747,8 +754,10 @@ def replay(
                             former[k] = sums[row - 2, k]
                             break
 
-            # 1. How far can each centre have moved since the margins of this row were measured?
+            # 1. Which centres move now, and how far since the bounds of this row were measured?
             have[:] = False
+            shifted[:] = False
+            n_shifted = 0
             if t == 0:
                 for k in range(n_clusters):
                     centres[k] = points[seeds[r, k]]
@@ -764,70 +773,91 @@ def replay(
                     for c in range(d):
                         e = centres[k, c] - np.float64(former[k, c]) / np.float64(former[k, d])
                         squared += e * e
-                    drift[row, 0, k] += np.sqrt(squared) * SCREEN
+                    if squared > 0.0:
+                        drift[row, k] += np.sqrt(squared) * SCREEN
+                        shifted[k] = True
+                        n_shifted += 1
             if not fine:
                 break
-            largest = 0.0
-            second = 0.0
-            farthest = -1
-            for k in range(n_clusters):
-                if drift[row, 0, k] > largest:
-                    second = largest
-                    largest = drift[row, 0, k]
-                    farthest = k
-                elif drift[row, 0, k] > second:
-                    second = drift[row, 0, k]
-            scan = False
-            for k in range(n_clusters):
-                other = second if k == farthest else largest
-                threshold[k] = (drift[row, 0, k] + other) * SCREEN
-                if threshold[k] > 0.0 and drift[row, 1, k] <= threshold[k]:
-                    scan = True
 
-            # 2. Labels that may differ are computed again; all others are certain to stand.
+            # 2. A point whose centre stands can only go over to one that moves; one whose centre
+            # moves, to any.  Where the bounds rule that out, the label is certain to stand.
             n_now = 0
-            for c in range(changed.shape[0]):
-                slot = changed[c, 0]
-                old_now[slot] = labels[row, slot] if not extended else -2
-                if not extended:
+            if not extended:
+                for c in range(changed.shape[0]):
+                    slot = changed[c, 0]
+                    old_now[slot] = labels[row, slot]
                     listed_now[n_now] = slot
                     n_now += 1
                     if changed[c, 2] == 0:
                         labels[row, slot] = -1
-            if scan:
+            if n_shifted:
                 for k in range(n_clusters):
                     if not have[k]:
                         _centre(sums[row - 1, k], centres[k])
                         have[k] = True
-                    drift[row, 1, k] = np.inf
-                for i in range(capacity):
-                    label = labels[row, i]
-                    if label < 0:
+                top = _thresholds(drift[row], shifted, others, threshold)
+                doubtful = 0
+                for begin in range(0, capacity, TILE):
+                    end = min(begin + TILE, capacity)
+                    if not _any_up_to(gap[row, begin:end], top):
                         continue
-                    if threshold[label] > 0.0:
-                        margin = margins[row, i] - threshold[label]
-                        if margin > 0.0:
-                            margins[row, i] = margin
-                        else:
-                            best, margin = _closest(
+                    for i in range(begin, end):
+                        label = labels[row, i]
+                        if not gap[row, i] <= threshold[label]:
+                            continue
+                        doubtful += 1
+                        work[0] += 1
+                        work[1] += 1
+                        squared = squared_distance(points[i], centres[label])
+                        bound = upper[row, i] + gap[row, i]
+                        upper[row, i] = np.sqrt(squared) + slack - drift[row, label]
+                        gap[row, i] = bound - upper[row, i]
+                        if bound - others[label] > np.sqrt(squared) + slack:
+                            continue
+                        if not shifted[label]:
+                            stays = True
+                            for k in range(n_clusters):
+                                if shifted[k]:
+                                    work[1] += 1
+                                    distance = squared_distance(points[i], centres[k])
+                                    if distance < squared or (distance == squared and k < label):
+                                        stays = False
+                            if stays:
+                                continue
+                        work[1] += n_clusters
+                        nearest = _bounds_of(
+                            points[i],
+                            centres,
+                            drift[row],
+                            slack,
+                            distances,
+                            i,
+                            upper[row],
+                            gap[row],
+                        )
+                        if nearest != label:
+                            labels[row, i] = nearest
+                            if old_now[i] == -2:
+                                old_now[i] = label
+                                listed_now[n_now] = i
+                                n_now += 1
+                if 4 * doubtful > order.shape[0]:
+                    # The bounds have worn out: measure all of them afresh.
+                    drift[row] = 0.0
+                    work[1] += order.shape[0] * n_clusters
+                    for i in range(capacity):
+                        if labels[row, i] >= 0:
+                            _bounds_of(
                                 points[i],
                                 centres,
-                                label,
-                                margins[row, i],
-                                drift[row, 0],
+                                drift[row],
                                 slack,
-                                work,
+                                distances,
+                                i,
+                                upper[row],
+                                gap[row],
                             )
-                            margins[row, i] = margin
-                            if best != label:
-                                labels[row, i] = best
-                                if old_now[i] == -2:
-                                    old_now[i] = label
-                                    listed_now[n_now] = i
-                                    n_now += 1
-                    label = labels[row, i]
-                    drift[row, 1, label] = min(drift[row, 1, label], margins[row, i])
-                drift[row, 0] = 0.0
             if not extended:
                 for c in range(changed.shape[0]):
                     slot = changed[c, 0]
@@ -836,13 +866,18 @@ def replay(
                             if not have[k]:
                                 _centre(sums[row - 1, k], centres[k])
                                 have[k] = True
-                        best, margin = _closest(
-                            points[slot], centres, -1, -1.0, drift[row, 0], slack, work
+                        work[0] += 1
+                        work[1] += n_clusters
+                        labels[row, slot] = _bounds_of(
+                            points[slot],
+                            centres,
+                            drift[row],
+                            slack,
+                            distances,
+                            slot,
+                            upper[row],
+                            gap[row],
                         )
-                        labels[row, slot] = best
-                        # Later checks will count the drift so far as well: too careful, not wrong.
-                        margins[row, slot] = margin
-                        drift[row, 1, best] = min(drift[row, 1, best], margins[row, slot])
 
             # 3. The sums follow, exactly.
             touched[:] = False
@@ -956,7 +991,7 @@ def _winners_stand(points, keys, changed, restart, seeds, scores, work):
     return True
 
 
-@kernel
+@inlined
 def _centre(sums, out):
     """A centroid from its integer sums and, in the last column, total weight.  OUT: out."""
     total = np.float64(sums[out.shape[0]])
@@ -964,7 +999,7 @@ def _centre(sums, out):
         out[c] = np.float64(sums[c]) / total
 
 
-@kernel
+@inlined
 def _take(sums, touched, former, cluster, point, weight):
     """Add weight times a point to a cluster, whose sums so far are kept.
 
@@ -980,52 +1015,64 @@ def _take(sums, touched, former, cluster, point, weight):
 
 
 @kernel
-def _closest(point, centres, label, margin, drift, slack, work):
-    """The nearest centre of a point and its margin.  OUT: work.
+def _thresholds(drift, shifted, others, threshold):
+    """How small a gap the drift can have closed, for each cluster.  OUT: others, threshold.
 
-    With a positive margin and a centre of its own that has not moved, the centres that have not
-    moved either are still farther away by the margin, and only the others are looked at.
+    ``others`` is what the centres that a point of the cluster could go over to have drifted by.
+    Returns the largest threshold.
     """
-    work[0] += 1
-    partly = label >= 0 and margin > 0.0 and drift[label] == 0.0
-    nearest = -1
-    lowest = np.inf
-    second = np.inf
-    for k in range(centres.shape[0]):
-        if partly and k != label and drift[k] == 0.0:
-            continue
-        work[1] += 1
-        distance = squared_distance(point, centres[k])
-        if distance < lowest:
-            second = lowest
-            lowest = distance
-            nearest = k
-        elif distance < second:
-            second = distance
-    found = np.sqrt(second) - np.sqrt(lowest) - slack
-    if partly:
-        if nearest != label:
-            # The centres left out are compared with the old one; look at all of them.
-            return _closest_of_all(point, centres, slack, work)
-        found = min(found, margin)
-    return nearest, found
+    first = second = first_shifted = second_shifted = 0.0
+    farthest = farthest_shifted = -1
+    for k in range(drift.shape[0]):
+        if drift[k] > first:
+            first, second, farthest = drift[k], first, k
+        elif drift[k] > second:
+            second = drift[k]
+        if shifted[k] and drift[k] > first_shifted:
+            first_shifted, second_shifted, farthest_shifted = drift[k], first_shifted, k
+        elif shifted[k] and drift[k] > second_shifted:
+            second_shifted = drift[k]
+    top = 0.0
+    for k in range(drift.shape[0]):
+        if shifted[k]:
+            others[k] = (second if k == farthest else first) * SCREEN
+        else:
+            others[k] = (second_shifted if k == farthest_shifted else first_shifted) * SCREEN
+        threshold[k] = drift[k] * SCREEN + others[k]
+        top = max(top, threshold[k])
+    return top
+
+
+@inlined
+def _any_up_to(values, limit):
+    """How many values are at most ``limit``."""
+    hits = 0
+    for i in range(values.shape[0]):
+        hits += 1 if values[i] <= limit else 0
+    return hits
 
 
 @kernel
-def _closest_of_all(point, centres, slack, work):
+def _bounds_of(point, centres, drift, slack, distances, slot, upper, gap):
+    """The nearest centre of a point.  OUT: distances; upper and gap at ``slot``.
+
+    The bounds are written as if measured before the drift, which later checks will count again.
+    """
     nearest = -1
     lowest = np.inf
-    second = np.inf
     for k in range(centres.shape[0]):
-        work[1] += 1
-        distance = squared_distance(point, centres[k])
-        if distance < lowest:
-            second = lowest
-            lowest = distance
+        squared = squared_distance(point, centres[k])
+        distances[k] = np.sqrt(squared)
+        if squared < lowest:
+            lowest = squared
             nearest = k
-        elif distance < second:
-            second = distance
-    return nearest, np.sqrt(second) - np.sqrt(lowest) - slack
+    lower = np.inf
+    for k in range(centres.shape[0]):
+        if k != nearest:
+            lower = min(lower, distances[k] + drift[k])
+    upper[slot] = distances[nearest] + slack - drift[nearest]
+    gap[slot] = lower - slack - upper[slot]
+    return nearest
 
 
 # --------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats
+from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Ints, Keys
 from fedforget.clustering.server import (
@@ -37,7 +37,7 @@ MEMORY_LIMIT = 256 << 20
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
 
 _SPARE_ROWS = 8
-_ROW_ARRAYS = ("labels", "margins", "sums", "drift", "moved")
+_ROW_ARRAYS = ("labels", "upper", "gap", "sums", "drift", "moved")
 
 
 @dataclass
@@ -58,6 +58,16 @@ class Work:
     restarts: int = 0
 
 
+class _Row(NamedTuple):
+    """One assignment: labels, distances to the nearest and (at least) next centre, exact sums."""
+
+    labels: Labels
+    own: Floats
+    second: Floats
+    sums: Ints
+    moved: int
+
+
 @dataclass
 class _Recording:
     """One restart as it was run: its race and, row by row, its assignments."""
@@ -65,12 +75,12 @@ class _Recording:
     model: ServerModel
     seeds: Ints
     scores: Floats
-    rows: list[Iteration] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)
 
     @property
     def replayable(self) -> bool:
         """A cluster without points has no centroid that could be replayed."""
-        return len(self.rows) > 1 and all((row.totals > 0).all() for row in self.rows)
+        return len(self.rows) > 1 and all((row.sums[:, -1] > 0).all() for row in self.rows)
 
 
 class ReplayingServer:
@@ -193,15 +203,12 @@ class _Cache:
         """Run one restart in full; labels and seeds are those of rows in canonical order."""
         race = restarts.seed(number, runners_up=keep)
         seeds = np.array(race.rows, dtype=np.int64)
-        rows: list[Iteration] = []
+        rows: list[_Row] = []
 
         def watch(row: Iteration) -> None:
-            margins = restarts.rows.margins(row.centres, row.labels, row.d2, self.slack)
-            rows.append(
-                Iteration(
-                    row.labels, margins, row.centres, row.sums.copy(), row.totals.copy(), row.moved
-                )
-            )
+            second = restarts.rows.second_distances(row.centres, row.labels)
+            sums = np.column_stack([row.sums, row.totals])
+            rows.append(_Row(row.labels, np.sqrt(row.d2), second, sums, row.moved))
 
         model = restarts.lloyd(seeds, number, watch if keep else None)
         scores = np.array([race.scores, race.runners_up if keep else race.scores])
@@ -210,7 +217,7 @@ class _Cache:
     def _lay_out(self, recordings: list[_Recording]) -> None:
         """Move recordings into the arrays that the kernel walks; the first to go are the oldest."""
         k, d = self.server.n_clusters, self.points.shape[1]
-        row_bytes = 12 * len(self.points) + 8 * k * (d + 1) + 16 * k + 8
+        row_bytes = 20 * len(self.points) + 8 * k * (d + 1) + 8 * k + 8
         rooms = [len(one.rows) + _SPARE_ROWS if one.replayable else 0 for one in recordings]
         for number in range(len(rooms)):
             if sum(rooms) * row_bytes <= self.server.memory_limit:
@@ -224,9 +231,10 @@ class _Cache:
         k, d = self.server.n_clusters, self.points.shape[1]
         n_rows = sum(rooms)
         self.labels = np.full((n_rows, len(self.points)), -1, dtype=np.int32)
-        self.margins = np.full((n_rows, len(self.points)), np.inf)
+        self.upper = np.zeros((n_rows, len(self.points)))
+        self.gap = np.zeros((n_rows, len(self.points)))
         self.sums = np.zeros((n_rows, k, d + 1), dtype=np.int64)
-        self.drift = np.zeros((n_rows, 2, k))
+        self.drift = np.zeros((n_rows, k))
         self.moved = np.zeros(n_rows, dtype=np.int64)
         self.meta = np.zeros((len(rooms), 4), dtype=np.int64)
         self.meta[:, 0] = np.concatenate([[0], np.cumsum(rooms)[:-1]])
@@ -256,12 +264,10 @@ class _Cache:
         for row, one in enumerate(recording.rows, start=first):
             self.labels[row] = -1
             self.labels[row, self.order] = one.labels
-            self.margins[row, self.order] = one.d2
-            self.sums[row, :, :-1] = one.sums
-            self.sums[row, :, -1] = one.totals
-            self.drift[row, 0] = 0.0
-            self.drift[row, 1] = np.inf
-            np.minimum.at(self.drift[row, 1], one.labels, one.d2)
+            self.upper[row, self.order] = one.own + self.slack
+            self.gap[row, self.order] = one.second - one.own - 2.0 * self.slack
+            self.sums[row] = one.sums
+            self.drift[row] = 0.0
             self.moved[row] = one.moved
         weights = self.weights[self.order].astype(np.float64)
         distances = np.empty(len(self.order))
@@ -294,7 +300,8 @@ class _Cache:
             self.order,
             changed,
             self.labels,
-            self.margins,
+            self.upper,
+            self.gap,
             self.sums,
             self.drift,
             self.moved,
@@ -343,10 +350,11 @@ class _Cache:
         self.points = np.concatenate([self.points, np.zeros((extra, self.points.shape[1]))])
         self.weights = np.concatenate([self.weights, np.zeros(extra, dtype=np.int64)])
         self.keys = np.concatenate([self.keys, np.zeros((2, extra), dtype=np.uint64)], axis=1)
-        blank = np.full((len(self.labels), extra), -1, dtype=np.int32)
-        self.labels = np.concatenate([self.labels, blank], axis=1)
-        far = np.full((len(self.margins), extra), np.inf)
-        self.margins = np.concatenate([self.margins, far], axis=1)
+        nobody = np.full((len(self.labels), extra), -1, dtype=np.int32)
+        self.labels = np.concatenate([self.labels, nobody], axis=1)
+        blank = np.zeros((len(self.labels), extra))
+        self.upper = np.concatenate([self.upper, blank], axis=1)
+        self.gap = np.concatenate([self.gap, blank], axis=1)
         self.free = list(range(new - 1, old - 1, -1))
         while self.nbytes > self.server.memory_limit:
             self._drop(int(np.flatnonzero(self.meta[:, 2])[0]))
