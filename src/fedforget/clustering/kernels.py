@@ -679,6 +679,8 @@ def replay(
     labels,
     upper,
     gap,
+    tight,
+    watch,
     sums,
     drift,
     moved,
@@ -694,14 +696,15 @@ def replay(
 
     Points live in slots.  ``weights`` holds the new weights, ``changed`` rows of (slot, old weight,
     new weight); a point that comes or goes has the old or new weight 0.  ``order`` lists the
-    slots in use in canonical order.  Restart r has meta[r, 1] rows, from meta[r, 0] on, of
-    ``labels``, ``upper``, ``gap``, ``sums`` (last column: total weight), ``drift`` and ``moved``, and
-    room for meta[r, 2]; meta[r, 3] is its status.  ``upper`` bounds a point's distance to its own
-    centre from above, ``upper + gap`` that to any other centre from below, for centres as they once
-    were; ``drift`` is how far each centre has moved since then, at most.
+    slots in use in canonical order.  Restart r has meta[r, 1] rows, from meta[r, 0] on, of the
+    arrays ``labels`` to ``moved``, and room for meta[r, 2]; meta[r, 3] is its status.  ``upper``
+    bounds a point's distance to its own centre from above, ``upper + gap`` that to any other centre
+    from below, for centres as they once were; ``drift`` is how far each centre has moved since
+    then, at most.  The first watch[row, 1] entries of ``tight`` list every slot with a gap of up
+    to watch[row, 0].  The last column of ``sums`` is the total weight.
 
-    OUT: labels, upper, gap, sums, drift, moved, meta, scores, losses; work (points looked at
-    again, distances computed).
+    OUT: labels, upper, gap, tight, watch, sums, drift, moved, meta, scores, losses; work (points
+    looked at again, distances computed).
     """
     n_restarts, n_clusters = seeds.shape
     d = points.shape[1]
@@ -713,6 +716,7 @@ def replay(
     former = np.empty((n_clusters, d + 1), np.int64)
     touched_former = np.empty((n_clusters, d + 1), np.int64)
     shifted = np.zeros(n_clusters, np.bool_)
+    shifts = np.empty(n_clusters, np.int64)
     others = np.empty(n_clusters)
     threshold = np.empty(n_clusters + 1)
     threshold[n_clusters] = -np.inf  # a slot without a point has the label -1 and never gives way
@@ -744,6 +748,7 @@ def replay(
                 labels[row] = labels[row - 1]
                 upper[row] = upper[row - 1]
                 gap[row] = gap[row - 1]
+                watch[row, 0] = -1.0
                 sums[row] = sums[row - 1]
                 drift[row] = drift[row - 1]
                 for k in range(n_clusters):
@@ -776,6 +781,7 @@ def replay(
                     if squared > 0.0:
                         drift[row, k] += np.sqrt(squared) * SCREEN
                         shifted[k] = True
+                        shifts[n_shifted] = k
                         n_shifted += 1
             if not fine:
                 break
@@ -791,93 +797,75 @@ def replay(
                     n_now += 1
                     if changed[c, 2] == 0:
                         labels[row, slot] = -1
+            complete = t == 0
             if n_shifted:
-                for k in range(n_clusters):
-                    if not have[k]:
-                        _centre(sums[row - 1, k], centres[k])
-                        have[k] = True
                 top = _thresholds(drift[row], shifted, others, threshold)
+                if top > watch[row, 0]:
+                    _list_tight(gap[row], 4.0 * top, tight[row], watch[row])
                 doubtful = 0
-                for begin in range(0, capacity, TILE):
-                    end = min(begin + TILE, capacity)
-                    if not _any_up_to(gap[row, begin:end], top):
+                for p in range(np.int64(watch[row, 1])):
+                    i = tight[row, p]
+                    label = labels[row, i]
+                    if not gap[row, i] <= threshold[label]:
                         continue
-                    for i in range(begin, end):
-                        label = labels[row, i]
-                        if not gap[row, i] <= threshold[label]:
+                    if not complete:
+                        _centres(sums[row - 1], have, centres)
+                        complete = True
+                    doubtful += 1
+                    point = points[i]
+                    squared = squared_distance(point, centres[label])
+                    own = np.sqrt(squared) + slack
+                    bound = upper[row, i] + gap[row, i]
+                    upper[row, i] = own - drift[row, label]
+                    gap[row, i] = bound - upper[row, i]
+                    if bound - others[label] > own:
+                        continue
+                    if not shifted[label]:
+                        stays = True
+                        for q in range(n_shifted):
+                            k = shifts[q]
+                            distance = squared_distance(point, centres[k])
+                            if distance < squared or (distance == squared and k < label):
+                                stays = False
+                        work[1] += n_shifted
+                        if stays:
                             continue
-                        doubtful += 1
-                        work[0] += 1
-                        work[1] += 1
-                        squared = squared_distance(points[i], centres[label])
-                        bound = upper[row, i] + gap[row, i]
-                        upper[row, i] = np.sqrt(squared) + slack - drift[row, label]
-                        gap[row, i] = bound - upper[row, i]
-                        if bound - others[label] > np.sqrt(squared) + slack:
-                            continue
-                        if not shifted[label]:
-                            stays = True
-                            for k in range(n_clusters):
-                                if shifted[k]:
-                                    work[1] += 1
-                                    distance = squared_distance(points[i], centres[k])
-                                    if distance < squared or (distance == squared and k < label):
-                                        stays = False
-                            if stays:
-                                continue
-                        work[1] += n_clusters
-                        nearest = _bounds_of(
-                            points[i],
-                            centres,
-                            drift[row],
-                            slack,
-                            distances,
-                            i,
-                            upper[row],
-                            gap[row],
-                        )
-                        if nearest != label:
-                            labels[row, i] = nearest
-                            if old_now[i] == -2:
-                                old_now[i] = label
-                                listed_now[n_now] = i
-                                n_now += 1
+                    work[1] += n_clusters
+                    nearest, up, apart = _bounds_of(point, centres, drift[row], slack, distances)
+                    upper[row, i] = up
+                    gap[row, i] = apart
+                    if nearest != label:
+                        labels[row, i] = nearest
+                        if old_now[i] == -2:
+                            old_now[i] = label
+                            listed_now[n_now] = i
+                            n_now += 1
+                work[0] += doubtful
+                work[1] += doubtful
                 if 4 * doubtful > order.shape[0]:
                     # The bounds have worn out: measure all of them afresh.
                     drift[row] = 0.0
+                    watch[row, 0] = -1.0
                     work[1] += order.shape[0] * n_clusters
                     for i in range(capacity):
                         if labels[row, i] >= 0:
-                            _bounds_of(
-                                points[i],
-                                centres,
-                                drift[row],
-                                slack,
-                                distances,
-                                i,
-                                upper[row],
-                                gap[row],
+                            _, upper[row, i], gap[row, i] = _bounds_of(
+                                points[i], centres, drift[row], slack, distances
                             )
             if not extended:
                 for c in range(changed.shape[0]):
                     slot = changed[c, 0]
                     if changed[c, 1] == 0:
-                        for k in range(n_clusters):
-                            if not have[k]:
-                                _centre(sums[row - 1, k], centres[k])
-                                have[k] = True
+                        if not complete:
+                            _centres(sums[row - 1], have, centres)
+                            complete = True
                         work[0] += 1
                         work[1] += n_clusters
-                        labels[row, slot] = _bounds_of(
-                            points[slot],
-                            centres,
-                            drift[row],
-                            slack,
-                            distances,
-                            slot,
-                            upper[row],
-                            gap[row],
+                        labels[row, slot], upper[row, slot], gap[row, slot] = _bounds_of(
+                            points[slot], centres, drift[row], slack, distances
                         )
+                        if gap[row, slot] <= watch[row, 0]:
+                            _append_tight(slot, tight[row], watch[row])
 
             # 3. The sums follow, exactly.
             touched[:] = False
@@ -941,13 +929,26 @@ def replay(
             if touched[k]:
                 losses[r, k] = 0.0
                 _centre(sums[row - 1, k], centres[k])
+        count = 0
         for p in range(order.shape[0]):
-            label = labels[row, order[p]]
-            if touched[label]:
-                distance = squared_distance(points[order[p]], centres[label])
-                losses[r, label] += np.float64(weights[order[p]]) * distance
-                work[1] += 1
+            listed_now[count] = order[p]
+            count += touched[labels[row, order[p]]]
+        for p in range(count):
+            slot = listed_now[p]
+            label = labels[row, slot]
+            distance = squared_distance(points[slot], centres[label])
+            losses[r, label] += np.float64(weights[slot]) * distance
+        work[1] += count
         meta[r, 1] = t + 1
+
+
+@kernel
+def _centres(sums, have, centres):
+    """Every centroid that is not there yet.  OUT: have, centres."""
+    for k in range(centres.shape[0]):
+        if not have[k]:
+            _centre(sums[k], centres[k])
+            have[k] = True
 
 
 @kernel
@@ -1043,36 +1044,47 @@ def _thresholds(drift, shifted, others, threshold):
     return top
 
 
-@inlined
-def _any_up_to(values, limit):
-    """How many values are at most ``limit``."""
-    hits = 0
-    for i in range(values.shape[0]):
-        hits += 1 if values[i] <= limit else 0
-    return hits
+@kernel
+def _list_tight(gap, limit, tight, watch):
+    """List the slots with a gap of up to ``limit``.  OUT: tight, watch."""
+    count = 0
+    for i in range(gap.shape[0]):
+        tight[count] = i
+        count += 1 if gap[i] <= limit else 0
+    watch[0] = limit
+    watch[1] = count
 
 
 @kernel
-def _bounds_of(point, centres, drift, slack, distances, slot, upper, gap):
-    """The nearest centre of a point.  OUT: distances; upper and gap at ``slot``.
+def _append_tight(slot, tight, watch):
+    """Add a slot to the list; a full list counts as none.  OUT: tight, watch."""
+    count = np.int64(watch[1])
+    if count < tight.shape[0]:
+        tight[count] = slot
+        watch[1] = count + 1
+    else:
+        watch[0] = -1.0
 
-    The bounds are written as if measured before the drift, which later checks will count again.
+
+@kernel
+def _bounds_of(point, centres, drift, slack, distances):
+    """The nearest centre of a point and its bounds, upper and gap.  OUT: distances.
+
+    The bounds are given as if measured before the drift, which later checks will count again.
     """
     nearest = -1
     lowest = np.inf
     for k in range(centres.shape[0]):
-        squared = squared_distance(point, centres[k])
-        distances[k] = np.sqrt(squared)
-        if squared < lowest:
-            lowest = squared
+        distances[k] = squared_distance(point, centres[k])
+        if distances[k] < lowest:
+            lowest = distances[k]
             nearest = k
     lower = np.inf
     for k in range(centres.shape[0]):
         if k != nearest:
-            lower = min(lower, distances[k] + drift[k])
-    upper[slot] = distances[nearest] + slack - drift[nearest]
-    gap[slot] = lower - slack - upper[slot]
-    return nearest
+            lower = min(lower, np.sqrt(distances[k]) + drift[k])
+    upper = np.sqrt(lowest) + slack - drift[nearest]
+    return nearest, upper, lower - slack - upper
 
 
 # --------------------------------------------------------------------------------------------

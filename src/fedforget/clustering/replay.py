@@ -37,7 +37,7 @@ MEMORY_LIMIT = 256 << 20
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
 
 _SPARE_ROWS = 8
-_ROW_ARRAYS = ("labels", "upper", "gap", "sums", "drift", "moved")
+_ROW_ARRAYS = ("labels", "upper", "gap", "tight", "watch", "sums", "drift", "moved")
 
 
 @dataclass
@@ -173,8 +173,8 @@ class _Cache:
         self.names = names
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         self.total = sum(points.weights.tolist())
-        self.order = np.arange(n, dtype=np.int64)
         capacity = n + max(16, n // 8)
+        self._order = np.arange(capacity, dtype=np.int64)
         self.points = np.zeros((capacity, d))
         self.points[:n] = points.coordinates
         self.weights = np.zeros(capacity, dtype=np.int64)
@@ -186,6 +186,11 @@ class _Cache:
         restarts = self._restarts()
         recordings = [self._record(restarts, number) for number in range(server.n_init)]
         self._lay_out(recordings)
+
+    @property
+    def order(self) -> Ints:
+        """The slots in use, in canonical order."""
+        return self._order[: len(self.names)]
 
     # -- recording -----------------------------------------------------------------------------
 
@@ -217,7 +222,7 @@ class _Cache:
     def _lay_out(self, recordings: list[_Recording]) -> None:
         """Move recordings into the arrays that the kernel walks; the first to go are the oldest."""
         k, d = self.server.n_clusters, self.points.shape[1]
-        row_bytes = 20 * len(self.points) + 8 * k * (d + 1) + 8 * k + 8
+        row_bytes = 24 * len(self.points) + 8 * k * (d + 2) + 24
         rooms = [len(one.rows) + _SPARE_ROWS if one.replayable else 0 for one in recordings]
         for number in range(len(rooms)):
             if sum(rooms) * row_bytes <= self.server.memory_limit:
@@ -233,6 +238,8 @@ class _Cache:
         self.labels = np.full((n_rows, len(self.points)), -1, dtype=np.int32)
         self.upper = np.zeros((n_rows, len(self.points)))
         self.gap = np.zeros((n_rows, len(self.points)))
+        self.tight = np.zeros((n_rows, len(self.points)), dtype=np.int32)
+        self.watch = np.full((n_rows, 2), -1.0)
         self.sums = np.zeros((n_rows, k, d + 1), dtype=np.int64)
         self.drift = np.zeros((n_rows, k))
         self.moved = np.zeros(n_rows, dtype=np.int64)
@@ -266,6 +273,7 @@ class _Cache:
             self.labels[row, self.order] = one.labels
             self.upper[row, self.order] = one.own + self.slack
             self.gap[row, self.order] = one.second - one.own - 2.0 * self.slack
+            self.watch[row, 0] = -1.0
             self.sums[row] = one.sums
             self.drift[row] = 0.0
             self.moved[row] = one.moved
@@ -302,6 +310,8 @@ class _Cache:
             self.labels,
             self.upper,
             self.gap,
+            self.tight,
+            self.watch,
             self.sums,
             self.drift,
             self.moved,
@@ -333,13 +343,16 @@ class _Cache:
             self.keys[:, slot] = change.key
             place = bisect_left(self.names, change.name)
             self.names.insert(place, change.name)
-            self.order = np.insert(self.order, place, slot)
+            n = len(self.names)
+            self._order[place + 1 : n] = self._order[place : n - 1]
+            self._order[place] = slot
         slot = self.slot_of[change.name]
         self.weights[slot] = change.after
         if change.after == 0:
             place = bisect_left(self.names, change.name)
             del self.names[place]
-            self.order = np.delete(self.order, place)
+            n = len(self.names)
+            self._order[place:n] = self._order[place + 1 : n + 1]
         return slot
 
     def _grow(self) -> None:
@@ -349,12 +362,14 @@ class _Cache:
         extra = new - old
         self.points = np.concatenate([self.points, np.zeros((extra, self.points.shape[1]))])
         self.weights = np.concatenate([self.weights, np.zeros(extra, dtype=np.int64)])
+        self._order = np.concatenate([self._order, np.zeros(extra, dtype=np.int64)])
         self.keys = np.concatenate([self.keys, np.zeros((2, extra), dtype=np.uint64)], axis=1)
         nobody = np.full((len(self.labels), extra), -1, dtype=np.int32)
         self.labels = np.concatenate([self.labels, nobody], axis=1)
         blank = np.zeros((len(self.labels), extra))
         self.upper = np.concatenate([self.upper, blank], axis=1)
         self.gap = np.concatenate([self.gap, blank], axis=1)
+        self.tight = np.concatenate([self.tight, nobody], axis=1)
         self.free = list(range(new - 1, old - 1, -1))
         while self.nbytes > self.server.memory_limit:
             self._drop(int(np.flatnonzero(self.meta[:, 2])[0]))
