@@ -1,9 +1,9 @@
 """What exact forgetting costs: the server's replay, and a whole removal.
 
 First table: one record is removed, the aggregate changes in a few bins, and the server follows, by
-replay and by a full run of its own code (10 restarts).  Second table: the whole removal, client and
-server, of random records, against complete retraining with scikit-learn: K-means++ with Lloyd at the
-slowest client, then K-means++ with 10 restarts at the server on its n points.
+replay and by a full run of its own code (10 restarts).  Second table: the whole removal, client
+and server, of random records, against complete retraining with scikit-learn: K-means++ with Lloyd
+at the slowest client, then K-means++ with 10 restarts at the server on its n points.
 """
 
 from __future__ import annotations

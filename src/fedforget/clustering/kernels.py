@@ -721,6 +721,9 @@ def replay(
     threshold = np.empty(n_clusters + 1)
     threshold[n_clusters] = -np.inf  # a slot without a point has the label -1 and never gives way
     distances = np.empty(n_clusters)
+    listed = np.empty(capacity, np.int64)
+    differing = np.empty(capacity, np.int64)
+    former_label = np.empty(capacity, np.int32)
     old_before = np.full(capacity, -2, np.int32)
     old_now = np.full(capacity, -2, np.int32)
     listed_before = np.empty(capacity, np.int64)
@@ -801,57 +804,42 @@ def replay(
             if n_shifted:
                 top = _thresholds(drift[row], shifted, others, threshold)
                 if top > watch[row, 0]:
-                    _list_tight(gap[row], 4.0 * top, tight[row], watch[row])
-                doubtful = 0
-                for p in range(np.int64(watch[row, 1])):
-                    i = tight[row, p]
-                    label = labels[row, i]
-                    if not gap[row, i] <= threshold[label]:
-                        continue
-                    if not complete:
-                        _centres(sums[row - 1], have, centres)
-                        complete = True
-                    doubtful += 1
-                    point = points[i]
-                    squared = squared_distance(point, centres[label])
-                    own = np.sqrt(squared) + slack
-                    bound = upper[row, i] + gap[row, i]
-                    upper[row, i] = own - drift[row, label]
-                    gap[row, i] = bound - upper[row, i]
-                    if bound - others[label] > own:
-                        continue
-                    if not shifted[label]:
-                        stays = True
-                        for q in range(n_shifted):
-                            k = shifts[q]
-                            distance = squared_distance(point, centres[k])
-                            if distance < squared or (distance == squared and k < label):
-                                stays = False
-                        work[1] += n_shifted
-                        if stays:
-                            continue
-                    work[1] += n_clusters
-                    nearest, up, apart = _bounds_of(point, centres, drift[row], slack, distances)
-                    upper[row, i] = up
-                    gap[row, i] = apart
-                    if nearest != label:
-                        labels[row, i] = nearest
-                        if old_now[i] == -2:
-                            old_now[i] = label
-                            listed_now[n_now] = i
-                            n_now += 1
-                work[0] += doubtful
-                work[1] += doubtful
+                    _list_tight(gap[row], 2.0 * top, tight[row], watch[row])
+                doubtful = _list_doubtful(
+                    tight[row], np.int64(watch[row, 1]), labels[row], gap[row], threshold, listed
+                )
+                if doubtful and not complete:
+                    _centres(sums[row - 1], have, centres)
+                    complete = True
+                changes = _look_again(
+                    points,
+                    centres,
+                    listed[:doubtful],
+                    shifted,
+                    shifts[:n_shifted],
+                    drift[row],
+                    others,
+                    slack,
+                    labels[row],
+                    upper[row],
+                    gap[row],
+                    differing,
+                    former_label,
+                    distances,
+                    work,
+                )
+                for p in range(changes):
+                    slot = differing[p]
+                    if old_now[slot] == -2:
+                        old_now[slot] = former_label[p]
+                        listed_now[n_now] = slot
+                        n_now += 1
                 if 4 * doubtful > order.shape[0]:
                     # The bounds have worn out: measure all of them afresh.
                     drift[row] = 0.0
                     watch[row, 0] = -1.0
+                    _measure(points, centres, labels[row], slack, upper[row], gap[row], distances)
                     work[1] += order.shape[0] * n_clusters
-                    for i in range(capacity):
-                        if labels[row, i] >= 0:
-                            _, upper[row, i], gap[row, i] = _bounds_of(
-                                points[i], centres, drift[row], slack, distances
-                            )
             if not extended:
                 for c in range(changed.shape[0]):
                     slot = changed[c, 0]
@@ -929,17 +917,24 @@ def replay(
             if touched[k]:
                 losses[r, k] = 0.0
                 _centre(sums[row - 1, k], centres[k])
-        count = 0
-        for p in range(order.shape[0]):
-            listed_now[count] = order[p]
-            count += touched[labels[row, order[p]]]
-        for p in range(count):
-            slot = listed_now[p]
-            label = labels[row, slot]
-            distance = squared_distance(points[slot], centres[label])
-            losses[r, label] += np.float64(weights[slot]) * distance
-        work[1] += count
+        work[1] += _add_losses(
+            points, weights, order, labels[row], touched, centres, listed, losses[r]
+        )
         meta[r, 1] = t + 1
+
+
+@kernel
+def _add_losses(points, weights, order, labels, wanted, centres, listed, losses):
+    """Losses of the wanted clusters, point by point in canonical order.  OUT: listed, losses."""
+    count = 0
+    for p in range(order.shape[0]):
+        listed[count] = order[p]
+        count += 1 if wanted[labels[order[p]]] else 0
+    for p in range(count):
+        slot = listed[p]
+        distance = squared_distance(points[slot], centres[labels[slot]])
+        losses[labels[slot]] += np.float64(weights[slot]) * distance
+    return count
 
 
 @kernel
@@ -949,6 +944,89 @@ def _centres(sums, have, centres):
         if not have[k]:
             _centre(sums[k], centres[k])
             have[k] = True
+
+
+@kernel
+def _list_doubtful(tight, n_tight, labels, gap, threshold, out):
+    """Those of the tight points whose gap the drift can have closed.  OUT: out."""
+    count = 0
+    for p in range(n_tight):
+        slot = tight[p]
+        out[count] = slot
+        count += 1 if gap[slot] <= threshold[labels[slot]] else 0
+    return count
+
+
+@kernel
+def _look_again(
+    points,
+    centres,
+    doubtful,
+    shifted,
+    shifts,
+    drift,
+    others,
+    slack,
+    labels,
+    upper,
+    gap,
+    differing,
+    former_label,
+    distances,
+    work,
+):
+    """Labels of doubtful points, computed again as far as needed.
+
+    Returns how many labels differ; ``differing`` and ``former_label`` tell which, and from what.
+    OUT: labels, upper, gap, differing, former_label, distances, work.
+    """
+    n_clusters = centres.shape[0]
+    changes = 0
+    computed = 0
+    for p in range(doubtful.shape[0]):
+        slot = doubtful[p]
+        label = labels[slot]
+        point = points[slot]
+        squared = squared_distance(point, centres[label])
+        computed += 1
+        own = np.sqrt(squared) + slack
+        bound = upper[slot] + gap[slot]
+        upper[slot] = own - drift[label]
+        gap[slot] = bound - upper[slot]
+        if bound - others[label] > own:
+            continue
+        if not shifted[label]:
+            nearer = 0
+            for q in range(shifts.shape[0]):
+                k = shifts[q]
+                distance = squared_distance(point, centres[k])
+                nearer += 1 if distance < squared or (distance == squared and k < label) else 0
+            computed += shifts.shape[0]
+            if nearer == 0:
+                continue
+        for k in range(n_clusters):
+            distances[k] = squared_distance(point, centres[k])
+        computed += n_clusters
+        nearest, upper[slot], gap[slot] = _bounds_from(distances, drift, slack)
+        if nearest != label:
+            labels[slot] = nearest
+            differing[changes] = slot
+            former_label[changes] = label
+            changes += 1
+    work[0] += doubtful.shape[0]
+    work[1] += computed
+    return changes
+
+
+@kernel
+def _measure(points, centres, labels, slack, upper, gap, distances):
+    """Bounds of every point afresh.  OUT: upper, gap, distances."""
+    still = np.zeros(centres.shape[0])
+    for i in range(points.shape[0]):
+        if labels[i] >= 0:
+            for k in range(centres.shape[0]):
+                distances[k] = squared_distance(points[i], centres[k])
+            _, upper[i], gap[i] = _bounds_from(distances, still, slack)
 
 
 @kernel
@@ -1066,25 +1144,32 @@ def _append_tight(slot, tight, watch):
         watch[0] = -1.0
 
 
-@kernel
-def _bounds_of(point, centres, drift, slack, distances):
-    """The nearest centre of a point and its bounds, upper and gap.  OUT: distances.
+@inlined
+def _bounds_from(distances, drift, slack):
+    """The nearest centre of a point and its bounds, upper and gap, from its squared distances.
 
     The bounds are given as if measured before the drift, which later checks will count again.
     """
     nearest = -1
     lowest = np.inf
-    for k in range(centres.shape[0]):
-        distances[k] = squared_distance(point, centres[k])
+    for k in range(distances.shape[0]):
         if distances[k] < lowest:
             lowest = distances[k]
             nearest = k
     lower = np.inf
-    for k in range(centres.shape[0]):
-        if k != nearest:
-            lower = min(lower, np.sqrt(distances[k]) + drift[k])
+    for k in range(distances.shape[0]):
+        bound = np.sqrt(distances[k]) + drift[k]
+        lower = bound if k != nearest and bound < lower else lower
     upper = np.sqrt(lowest) + slack - drift[nearest]
     return nearest, upper, lower - slack - upper
+
+
+@kernel
+def _bounds_of(point, centres, drift, slack, distances):
+    """The nearest centre of a point and its bounds, upper and gap.  OUT: distances."""
+    for k in range(centres.shape[0]):
+        distances[k] = squared_distance(point, centres[k])
+    return _bounds_from(distances, drift, slack)
 
 
 # --------------------------------------------------------------------------------------------
