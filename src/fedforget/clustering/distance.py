@@ -113,25 +113,6 @@ class Rows:
                 label[part],
             )
 
-    def second_distances(self, centres: Floats, label: Labels) -> Floats:
-        """A lower bound on the distance of each row to any centre but its own; inf with only one.
-
-        Distances, not squared ones, up to the kernel's own rounding.
-        """
-        n, d = self.values.shape
-        if d * len(centres) < _SCREEN_SIZE:
-            others = pairwise(self.values, centres)
-            error: Floats | float = 0.0
-        else:
-            lengths = np.einsum("ij,ij->i", self.values, self.values)
-            norms = np.einsum("ij,ij->i", centres, centres)
-            others = lengths[:, None] + (norms - 2.0 * (self.values @ centres.T))
-            reach = np.sqrt(lengths) + np.sqrt(norms.max(initial=0.0))
-            error = 16.0 * (d + 16) * _UNIT * reach * reach
-        others[np.arange(n), label] = np.inf
-        second: Floats = np.sqrt(np.maximum(others.min(axis=1, initial=np.inf) - error, 0.0))
-        return second
-
     def nearest(self, centres: Floats) -> tuple[Labels, Floats]:
         """Label and squared distance of each row's nearest centre (-1 and inf without centres)."""
         label = np.full(len(self), -1, dtype=np.int32)

@@ -665,8 +665,19 @@ def runner_up(keys0, keys1, counter, rate, winner):
 # --------------------------------------------------------------------------------------------
 
 READY = 0
+"""A restart whose rows are complete."""
+
 RERUN = 1
+"""One that has to be seeded and run from the start."""
+
 ABSENT = 2
+"""One that has no rows."""
+
+GROW = 3
+"""One whose first rows are right, and whose later ones are to be made."""
+
+FULL = 4
+"""One that needs more rows than it has room for; what it has is right."""
 
 
 @kernel
@@ -730,22 +741,27 @@ def replay(
     listed_now = np.empty(capacity, np.int64)
 
     for r in range(n_restarts):
-        if meta[r, 3] != READY:
-            continue
-        if not _winners_stand(points, keys, changed, r, seeds[r], scores[r], work):
-            meta[r, 3] = RERUN
+        if meta[r, 3] != READY and meta[r, 3] != GROW:
             continue
         base = meta[r, 0]
         length = meta[r, 1]
+        t = length
+        if meta[r, 3] == READY:
+            t = 0
+            if not _winners_stand(points, keys, changed, r, seeds[r], scores[r], work):
+                meta[r, 3] = RERUN
+                continue
         dirty[:] = False
         n_before = 0
-        t = 0
+        meta[r, 3] = RERUN
         while True:
             row = base + t
             fine = True
             extended = t >= length
             if extended:
                 if t >= meta[r, 2]:
+                    meta[r, 1] = t
+                    meta[r, 3] = FULL
                     fine = False
                     break
                 labels[row] = labels[row - 1]
@@ -755,7 +771,12 @@ def replay(
                 sums[row] = sums[row - 1]
                 drift[row] = drift[row - 1]
                 for k in range(n_clusters):
-                    dirty[k] = False
+                    dirty[k] = t == 1
+                    if t == 1:
+                        for c in range(d):
+                            former[k, c] = np.int64(points[seeds[r, k], c])
+                        former[k, d] = 1
+                        continue
                     for c in range(d + 1):
                         if sums[row - 1, k, c] != sums[row - 2, k, c]:
                             dirty[k] = True
@@ -905,7 +926,6 @@ def replay(
             t += 1
 
         if not fine:
-            meta[r, 3] = RERUN
             for p in range(n_before):
                 old_before[listed_before[p]] = -2
             continue
@@ -921,6 +941,28 @@ def replay(
             points, weights, order, labels[row], touched, centres, listed, losses[r]
         )
         meta[r, 1] = t + 1
+        meta[r, 3] = READY
+
+
+@kernel
+def first_row_of(points, weights, order, seeds, slack, labels, upper, gap, sums, distances):
+    """The first assignment of a restart, to its seeds.
+
+    OUT: labels, upper, gap, sums, distances.
+    """
+    d = points.shape[1]
+    still = np.zeros(seeds.shape[0])
+    labels[:] = -1
+    sums[:] = 0
+    for p in range(order.shape[0]):
+        slot = order[p]
+        for k in range(seeds.shape[0]):
+            distances[k] = squared_distance(points[slot], points[seeds[k]])
+        nearest, upper[slot], gap[slot] = _bounds_from(distances, still, slack)
+        labels[slot] = nearest
+        for c in range(d):
+            sums[nearest, c] += weights[slot] * np.int64(points[slot, c])
+        sums[nearest, d] += weights[slot]
 
 
 @kernel

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Ints, Keys
+from fedforget.clustering.race import Race
 from fedforget.clustering.server import (
     Change,
-    Iteration,
     LatticePoints,
     PointSource,
     Restarts,
@@ -36,7 +36,9 @@ from fedforget.clustering.server import (
 MEMORY_LIMIT = 256 << 20
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
 
+_FIRST_ROWS = 24
 _SPARE_ROWS = 8
+_NOTHING = np.empty((0, 3), dtype=np.int64)
 _ROW_ARRAYS = ("labels", "upper", "gap", "tight", "watch", "sums", "drift", "moved")
 
 
@@ -56,31 +58,6 @@ class Work:
     distances: int = 0
     full_distances: int = 0
     restarts: int = 0
-
-
-class _Row(NamedTuple):
-    """One assignment: labels, distances to the nearest and (at least) next centre, exact sums."""
-
-    labels: Labels
-    own: Floats
-    second: Floats
-    sums: Ints
-    moved: int
-
-
-@dataclass
-class _Recording:
-    """One restart as it was run: its race and, row by row, its assignments."""
-
-    model: ServerModel
-    seeds: Ints
-    scores: Floats
-    rows: list[_Row] = field(default_factory=list)
-
-    @property
-    def replayable(self) -> bool:
-        """A cluster without points has no centroid that could be replayed."""
-        return len(self.rows) > 1 and all((row.sums[:, -1] > 0).all() for row in self.rows)
 
 
 class ReplayingServer:
@@ -164,7 +141,7 @@ class ReplayingServer:
 
 
 class _Cache:
-    """Points in slots, and the recorded rows of every restart that fits the memory limit."""
+    """Points in slots, and the rows of every restart that fits the memory limit."""
 
     def __init__(self, server: ReplayingServer, points: LatticePoints, names: list[bytes]) -> None:
         self.server = server
@@ -183,16 +160,28 @@ class _Cache:
         self.keys[:, :n] = points.keys
         self.free = list(range(capacity - 1, n - 1, -1))
         self.absent: dict[int, ServerModel] = {}
-        restarts = self._restarts()
-        recordings = [self._record(restarts, number) for number in range(server.n_init)]
-        self._lay_out(recordings)
+        k = server.n_clusters
+        self.labels = np.empty((0, capacity), dtype=np.int32)
+        self.upper = np.empty((0, capacity))
+        self.gap = np.empty((0, capacity))
+        self.tight = np.empty((0, capacity), dtype=np.int32)
+        self.watch = np.empty((0, 2))
+        self.sums = np.empty((0, k, d + 1), dtype=np.int64)
+        self.drift = np.empty((0, k))
+        self.moved = np.empty(0, dtype=np.int64)
+        self.meta = np.zeros((server.n_init, 4), dtype=np.int64)
+        self.seeds = np.zeros((server.n_init, k), dtype=np.int64)
+        self.scores = np.zeros((server.n_init, 2, k))
+        self.losses = np.zeros((server.n_init, k))
+        self._make_room(dict.fromkeys(range(server.n_init), _FIRST_ROWS))
+        self._run(range(server.n_init), Work())
 
     @property
     def order(self) -> Ints:
         """The slots in use, in canonical order."""
         return self._order[: len(self.names)]
 
-    # -- recording -----------------------------------------------------------------------------
+    # -- running restarts ----------------------------------------------------------------------
 
     def _restarts(self) -> Restarts:
         """The points as they are now, in canonical order."""
@@ -204,102 +193,55 @@ class _Cache:
         )
         return Restarts.of(points, self.server.n_clusters, self.server.max_iter, 0.0)
 
-    def _record(self, restarts: Restarts, number: int, *, keep: bool = True) -> _Recording:
-        """Run one restart in full; labels and seeds are those of rows in canonical order."""
-        race = restarts.seed(number, runners_up=keep)
-        seeds = np.array(race.rows, dtype=np.int64)
-        rows: list[_Row] = []
+    def _run(self, numbers: Iterable[int], work: Work) -> None:
+        """Run restarts from the start; those that cannot be replayed are run without rows."""
+        restarts = self._restarts()
+        scratch = np.empty(self.server.n_clusters)
+        for number in numbers:
+            work.restarts += 1
+            self.absent.pop(number, None)
+            first, _, room, _ = self.meta[number].tolist()
+            race = restarts.seed(number, runners_up=True)
+            if not room or len(race.rows) < self.server.n_clusters:
+                self._run_absent(restarts, number, race, work)
+                continue
+            self.seeds[number] = self.order[race.rows]
+            self.scores[number] = race.scores, race.runners_up
+            kernels.first_row_of(
+                self.points,
+                self.weights,
+                self.order,
+                self.seeds[number],
+                self.slack,
+                self.labels[first],
+                self.upper[first],
+                self.gap[first],
+                self.sums[first],
+                scratch,
+            )
+            work.distances += len(self.order) * self.server.n_clusters
+            self.watch[first, 0] = -1.0
+            self.drift[first] = 0.0
+            self.moved[first] = len(self.order)
+            self.meta[number, 1] = 1
+            self.meta[number, 3] = kernels.GROW
+        self._walk(_NOTHING, work)
+        while (self.meta[:, 3] == kernels.FULL).any():
+            self._give_more_rows()
+            self._walk(_NOTHING, work)
+        for number in np.flatnonzero(self.meta[:, 3] == kernels.RERUN).tolist():
+            # A cluster ran empty.
+            self._run_absent(restarts, number, restarts.seed(number), work)
 
-        def watch(row: Iteration) -> None:
-            second = restarts.rows.second_distances(row.centres, row.labels)
-            sums = np.column_stack([row.sums, row.totals])
-            rows.append(_Row(row.labels, np.sqrt(row.d2), second, sums, row.moved))
-
-        model = restarts.lloyd(seeds, number, watch if keep else None)
-        scores = np.array([race.scores, race.runners_up if keep else race.scores])
-        return _Recording(model, self.order[seeds], scores, rows)
-
-    def _lay_out(self, recordings: list[_Recording]) -> None:
-        """Move recordings into the arrays that the kernel walks; the first to go are the oldest."""
-        k, d = self.server.n_clusters, self.points.shape[1]
-        row_bytes = 24 * len(self.points) + 8 * k * (d + 2) + 24
-        rooms = [len(one.rows) + _SPARE_ROWS if one.replayable else 0 for one in recordings]
-        for number in range(len(rooms)):
-            if sum(rooms) * row_bytes <= self.server.memory_limit:
-                break
-            rooms[number] = 0
-        self._allocate(rooms)
-        for number, recording in enumerate(recordings):
-            self._store(number, recording)
-
-    def _allocate(self, rooms: list[int]) -> None:
-        k, d = self.server.n_clusters, self.points.shape[1]
-        n_rows = sum(rooms)
-        self.labels = np.full((n_rows, len(self.points)), -1, dtype=np.int32)
-        self.upper = np.zeros((n_rows, len(self.points)))
-        self.gap = np.zeros((n_rows, len(self.points)))
-        self.tight = np.zeros((n_rows, len(self.points)), dtype=np.int32)
-        self.watch = np.full((n_rows, 2), -1.0)
-        self.sums = np.zeros((n_rows, k, d + 1), dtype=np.int64)
-        self.drift = np.zeros((n_rows, k))
-        self.moved = np.zeros(n_rows, dtype=np.int64)
-        self.meta = np.zeros((len(rooms), 4), dtype=np.int64)
-        self.meta[:, 0] = np.concatenate([[0], np.cumsum(rooms)[:-1]])
-        self.meta[:, 2] = rooms
-        self.seeds = np.zeros((len(rooms), k), dtype=np.int64)
-        self.scores = np.zeros((len(rooms), 2, k))
-        self.losses = np.zeros((len(rooms), k))
-
-    def _store(self, number: int, recording: _Recording) -> None:
-        """Put a recording into its place, if it has one."""
-        room = int(self.meta[number, 2])
+    def _run_absent(self, restarts: Restarts, number: int, race: Race, work: Work) -> None:
+        """Run a restart and keep its result alone."""
+        model = restarts.lloyd(np.array(race.rows, dtype=np.int64), number)
+        self.absent[number] = model
         self.meta[number, 3] = kernels.ABSENT
-        self.absent[number] = recording.model
-        if not recording.replayable or not room:
-            return
-        if len(recording.rows) > room:
-            self._widen(number, len(recording.rows) + _SPARE_ROWS - room)
-            if self.nbytes > self.server.memory_limit:
-                self._drop(number)
-                return
-        first = int(self.meta[number, 0])
-        del self.absent[number]
-        self.meta[number, 1] = len(recording.rows)
-        self.meta[number, 3] = kernels.READY
-        self.seeds[number] = recording.seeds
-        self.scores[number] = recording.scores
-        for row, one in enumerate(recording.rows, start=first):
-            self.labels[row] = -1
-            self.labels[row, self.order] = one.labels
-            self.upper[row, self.order] = one.own + self.slack
-            self.gap[row, self.order] = one.second - one.own - 2.0 * self.slack
-            self.watch[row, 0] = -1.0
-            self.sums[row] = one.sums
-            self.drift[row] = 0.0
-            self.moved[row] = one.moved
-        weights = self.weights[self.order].astype(np.float64)
-        distances = np.empty(len(self.order))
-        centres, labels = recording.model.centres, recording.model.labels
-        for k in range(len(centres)):
-            members = labels == k
-            own = self.points[self.order[members]]
-            part = np.empty(len(own))
-            kernels.distances_to(own, centres[k], part)
-            distances[members] = part
-        self.losses[number] = 0.0
-        kernels.cluster_losses(weights, distances, labels, self.losses[number])
+        work.distances += self._distances_of(model)
 
-    # -- following -----------------------------------------------------------------------------
-
-    def apply(self, changes: list[Change], work: Work) -> None:
-        """Bring points, order and every restart up to date."""
-        changed = np.empty((len(changes), 3), dtype=np.int64)
-        for number, change in enumerate(changes):
-            changed[number] = self._place(change), change.before, change.after
-        self.total += sum(change.after - change.before for change in changes)
-        if self.total * max(self.server.source.diameter, 1.0) >= 2.0**62:
-            # The guard of the sums; building the points refuses what could overflow.
-            self._restarts()
+    def _walk(self, changed: Ints, work: Work) -> None:
+        """Let the kernel bring every restart with rows up to date."""
         counters = np.zeros(2, dtype=np.int64)
         kernels.replay(
             self.points,
@@ -323,37 +265,52 @@ class _Cache:
             self.slack,
             counters,
         )
-        work.points, work.distances = counters.tolist()
-        for change in changes:
-            if change.after == 0:
-                self.free.append(self.slot_of.pop(change.name))
-        statuses = self.meta[:, 3].tolist()
-        stale = [number for number, status in enumerate(statuses) if status != kernels.READY]
-        if stale:
-            self._run_again(stale, work)
+        points, distances = counters.tolist()
+        work.points += points
+        work.distances += distances
 
-    def _place(self, change: Change) -> int:
-        """Set a point's weight; new points get a slot and their place in the order."""
-        if change.before == 0:
-            if not self.free:
-                self._grow()
-            slot = self.free.pop()
-            self.slot_of[change.name] = slot
-            self.points[slot] = change.coordinates
-            self.keys[:, slot] = change.key
-            place = bisect_left(self.names, change.name)
-            self.names.insert(place, change.name)
-            n = len(self.names)
-            self._order[place + 1 : n] = self._order[place : n - 1]
-            self._order[place] = slot
-        slot = self.slot_of[change.name]
-        self.weights[slot] = change.after
-        if change.after == 0:
-            place = bisect_left(self.names, change.name)
-            del self.names[place]
-            n = len(self.names)
-            self._order[place:n] = self._order[place + 1 : n + 1]
-        return slot
+    # -- room ----------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        return sum(getattr(self, name).nbytes for name in _ROW_ARRAYS)
+
+    def _row_bytes(self) -> int:
+        d: int = self.points.shape[1]
+        return 24 * len(self.points) + 8 * self.server.n_clusters * (d + 2) + 24
+
+    def _give_more_rows(self) -> None:
+        """Half as many rows again for every restart that has run out of them."""
+        rooms = dict(enumerate(self.meta[:, 2].tolist()))
+        for number in np.flatnonzero(self.meta[:, 3] == kernels.FULL).tolist():
+            rooms[number] += max(_SPARE_ROWS, rooms[number] // 2)
+            self.meta[number, 3] = kernels.GROW
+        self._make_room(rooms)
+
+    def _make_room(self, rooms: dict[int, int]) -> None:
+        """Move the rows to where each restart has the room it wants, or as many as fit.
+
+        The first restarts are the first to go; one that goes is run in full from now on.
+        """
+        for number in rooms:
+            if sum(rooms.values()) * self._row_bytes() <= self.server.memory_limit:
+                break
+            rooms[number] = 0
+        firsts = np.concatenate([[0], np.cumsum(list(rooms.values()))])
+        for name in _ROW_ARRAYS:
+            old = getattr(self, name)
+            new = np.zeros((int(firsts[-1]), *old.shape[1:]), dtype=old.dtype)
+            for number, room in rooms.items():
+                first, length, _, _ = self.meta[number].tolist()
+                if room:
+                    new[firsts[number] : firsts[number] + length] = old[first : first + length]
+            setattr(self, name, new)
+        for number, room in rooms.items():
+            self.meta[number, 0] = firsts[number]
+            self.meta[number, 2] = room
+            if not room:
+                self.meta[number, 1] = 0
+                self.meta[number, 3] = kernels.RERUN
 
     def _grow(self) -> None:
         """Make room for more points."""
@@ -365,51 +322,60 @@ class _Cache:
         self._order = np.concatenate([self._order, np.zeros(extra, dtype=np.int64)])
         self.keys = np.concatenate([self.keys, np.zeros((2, extra), dtype=np.uint64)], axis=1)
         nobody = np.full((len(self.labels), extra), -1, dtype=np.int32)
-        self.labels = np.concatenate([self.labels, nobody], axis=1)
         blank = np.zeros((len(self.labels), extra))
+        self.labels = np.concatenate([self.labels, nobody], axis=1)
         self.upper = np.concatenate([self.upper, blank], axis=1)
         self.gap = np.concatenate([self.gap, blank], axis=1)
         self.tight = np.concatenate([self.tight, nobody], axis=1)
         self.free = list(range(new - 1, old - 1, -1))
-        while self.nbytes > self.server.memory_limit:
-            self._drop(int(np.flatnonzero(self.meta[:, 2])[0]))
+        if self.nbytes > self.server.memory_limit:
+            self._make_room(dict(enumerate(self.meta[:, 2].tolist())))
 
-    def _drop(self, number: int) -> None:
-        """Give up the rows of a restart; it will be run in full from now on."""
-        first, _, room, _ = self.meta[number].tolist()
-        kept = np.ones(len(self.labels), dtype=np.bool_)
-        kept[first : first + room] = False
-        for name in _ROW_ARRAYS:
-            setattr(self, name, getattr(self, name)[kept])
-        self.meta[number + 1 :, 0] -= room
-        self.meta[number] = 0, 0, 0, kernels.ABSENT
+    # -- following -----------------------------------------------------------------------------
 
-    def _widen(self, number: int, extra: int) -> None:
-        """Give a restart more rows."""
-        first, _, room, _ = self.meta[number].tolist()
-        at = first + room
-        for name in _ROW_ARRAYS:
-            old = getattr(self, name)
-            blank = np.zeros((extra, *old.shape[1:]), dtype=old.dtype)
-            setattr(self, name, np.concatenate([old[:at], blank, old[at:]]))
-        self.meta[number + 1 :, 0] += extra
-        self.meta[number, 2] += extra
+    def apply(self, changes: list[Change], work: Work) -> None:
+        """Bring points, order and every restart up to date."""
+        changed = np.empty((len(changes), 3), dtype=np.int64)
+        for number, change in enumerate(changes):
+            changed[number] = self._place(change), change.before, change.after
+        self.total += sum(change.after - change.before for change in changes)
+        if self.total * max(self.server.source.diameter, 1.0) >= 2.0**62:
+            # The guard of the sums; building the points refuses what could overflow.
+            self._restarts()
+        self._walk(changed, work)
+        if (self.meta[:, 3] == kernels.FULL).any():
+            self._give_more_rows()
+            self._walk(_NOTHING, work)
+        for change in changes:
+            if change.after == 0:
+                self.free.append(self.slot_of.pop(change.name))
+        stale = [n for n, status in enumerate(self.meta[:, 3].tolist()) if status != kernels.READY]
+        if stale:
+            self._run(stale, work)
 
-    def _run_again(self, numbers: list[int], work: Work) -> None:
-        """Run some restarts in full, and record them again where they have a place."""
-        restarts = self._restarts()
-        for number in numbers:
-            work.restarts += 1
-            keep = bool(self.meta[number, 2] > 0)
-            recording = self._record(restarts, number, keep=keep)
-            self._store(number, recording)
-            work.distances += self._distances_of(recording.model)
+    def _place(self, change: Change) -> int:
+        """Set a point's weight; new points get a slot and their place in the order."""
+        place = bisect_left(self.names, change.name)
+        if change.before == 0:
+            if not self.free:
+                self._grow()
+            slot = self.free.pop()
+            self.slot_of[change.name] = slot
+            self.points[slot] = change.coordinates
+            self.keys[:, slot] = change.key
+            self.names.insert(place, change.name)
+            n = len(self.names)
+            self._order[place + 1 : n] = self._order[place : n - 1]
+            self._order[place] = slot
+        slot = self.slot_of[change.name]
+        self.weights[slot] = change.after
+        if change.after == 0:
+            del self.names[place]
+            n = len(self.names)
+            self._order[place:n] = self._order[place + 1 : n + 1]
+        return slot
 
     # -- results -------------------------------------------------------------------------------
-
-    @property
-    def nbytes(self) -> int:
-        return sum(getattr(self, name).nbytes for name in _ROW_ARRAYS)
 
     def _distances_of(self, model: ServerModel) -> int:
         return (model.n_iter + 1) * len(self.order) * self.server.n_clusters

@@ -9,9 +9,8 @@ aggregate and the public seed alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -178,20 +177,6 @@ def _replicate(name: bytes, number: int) -> bytes:
     return name + number.to_bytes(8, "big")
 
 
-class Iteration(NamedTuple):
-    """What one assignment of a restart looked like, for those who want to watch."""
-
-    labels: Labels
-    d2: Floats
-    centres: Floats
-    sums: Ints
-    totals: Ints
-    moved: int
-
-
-Watch = Callable[[Iteration], None]
-
-
 @dataclass(frozen=True)
 class Restarts:
     """Points that are ready to be clustered several times."""
@@ -227,7 +212,7 @@ class Restarts:
         )
         return race
 
-    def lloyd(self, seeds: Ints, restart: int, watch: Watch | None = None) -> ServerModel:
+    def lloyd(self, seeds: Ints, restart: int) -> ServerModel:
         """Iterate until no label changes.  A cluster that loses all its points keeps its centre."""
         points = self.points
         n, d = self.rows.values.shape
@@ -238,14 +223,12 @@ class Restarts:
         n_iter = 0
         while True:
             labels, d2 = self.rows.nearest(centres)
-            moved = kernels.move_points(
-                points.coordinates, points.weights, before, labels, sums, totals
-            )
-            if watch is not None:
-                watch(Iteration(labels, d2, centres, sums, totals, moved))
             if n_iter == self.max_iter:
                 break
             n_iter += 1
+            moved = kernels.move_points(
+                points.coordinates, points.weights, before, labels, sums, totals
+            )
             if moved == 0:
                 break
             before = labels
