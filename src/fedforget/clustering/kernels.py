@@ -142,66 +142,71 @@ def _turn(rows, turned):
 
 
 @inlined
-def _meet_tile(tile, centres, first, best, nearest, s0, s1, s2, s3):
-    """Let the rows of one tile meet the centres ``first`` and later.  OUT: best, nearest, s0..s3.
+def _tile_distances(tile, c, s0, s1, s2, s3):
+    """Squared distances of the rows of one tile to a centre.  OUT: s0 (the result), s1 to s3.
 
     The inner loops run over rows and are vectorised.  Each row's sum has the order of
     :func:`squared_distance`: four interleaved sums, then the rest.
     """
     d = tile.shape[0]
-    m = best.shape[0]
+    for i in range(TILE):
+        s0[i] = 0.0
+        s1[i] = 0.0
+        s2[i] = 0.0
+        s3[i] = 0.0
+    for pair in range(d // 8):
+        t = pair * 8
+        x0, x1, x2, x3 = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
+        x4, x5, x6, x7 = tile[t + 4], tile[t + 5], tile[t + 6], tile[t + 7]
+        c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
+        c4, c5, c6, c7 = c[t + 4], c[t + 5], c[t + 6], c[t + 7]
+        for i in range(TILE):
+            e0 = x0[i] - c0
+            e1 = x1[i] - c1
+            e2 = x2[i] - c2
+            e3 = x3[i] - c3
+            e4 = x4[i] - c4
+            e5 = x5[i] - c5
+            e6 = x6[i] - c6
+            e7 = x7[i] - c7
+            s0[i] = (s0[i] + e0 * e0) + e4 * e4
+            s1[i] = (s1[i] + e1 * e1) + e5 * e5
+            s2[i] = (s2[i] + e2 * e2) + e6 * e6
+            s3[i] = (s3[i] + e3 * e3) + e7 * e7
+    for group in range(2 * (d // 8), d // 4):
+        t = group * 4
+        x0, x1, x2, x3 = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
+        c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
+        for i in range(TILE):
+            e0 = x0[i] - c0
+            e1 = x1[i] - c1
+            e2 = x2[i] - c2
+            e3 = x3[i] - c3
+            s0[i] += e0 * e0
+            s1[i] += e1 * e1
+            s2[i] += e2 * e2
+            s3[i] += e3 * e3
+    for i in range(TILE):
+        s0[i] = (s0[i] + s2[i]) + (s1[i] + s3[i])
+        s1[i] = 0.0
+    for t in range(d - d % 4, d):
+        x0 = tile[t]
+        c0 = c[t]
+        for i in range(TILE):
+            e = x0[i] - c0
+            s1[i] += e * e
+    for i in range(TILE):
+        s0[i] = s0[i] + s1[i]
+
+
+@inlined
+def _meet_tile(tile, centres, first, best, nearest, s0, s1, s2, s3):
+    """Let the rows of one tile meet the centres ``first`` and later.  OUT: best, nearest, s0.."""
     for k in range(first, centres.shape[0]):
-        c = centres[k]
-        for i in range(TILE):
-            s0[i] = 0.0
-            s1[i] = 0.0
-            s2[i] = 0.0
-            s3[i] = 0.0
-        for pair in range(d // 8):
-            t = pair * 8
-            x0, x1, x2, x3 = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
-            x4, x5, x6, x7 = tile[t + 4], tile[t + 5], tile[t + 6], tile[t + 7]
-            c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
-            c4, c5, c6, c7 = c[t + 4], c[t + 5], c[t + 6], c[t + 7]
-            for i in range(TILE):
-                e0 = x0[i] - c0
-                e1 = x1[i] - c1
-                e2 = x2[i] - c2
-                e3 = x3[i] - c3
-                e4 = x4[i] - c4
-                e5 = x5[i] - c5
-                e6 = x6[i] - c6
-                e7 = x7[i] - c7
-                s0[i] = (s0[i] + e0 * e0) + e4 * e4
-                s1[i] = (s1[i] + e1 * e1) + e5 * e5
-                s2[i] = (s2[i] + e2 * e2) + e6 * e6
-                s3[i] = (s3[i] + e3 * e3) + e7 * e7
-        for group in range(2 * (d // 8), d // 4):
-            t = group * 4
-            x0, x1, x2, x3 = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
-            c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
-            for i in range(TILE):
-                e0 = x0[i] - c0
-                e1 = x1[i] - c1
-                e2 = x2[i] - c2
-                e3 = x3[i] - c3
-                s0[i] += e0 * e0
-                s1[i] += e1 * e1
-                s2[i] += e2 * e2
-                s3[i] += e3 * e3
-        for i in range(TILE):
-            s0[i] = (s0[i] + s2[i]) + (s1[i] + s3[i])
-            s1[i] = 0.0
-        for t in range(d - d % 4, d):
-            x0 = tile[t]
-            c0 = c[t]
-            for i in range(TILE):
-                e = x0[i] - c0
-                s1[i] += e * e
-        for i in range(m):
-            distance = s0[i] + s1[i]
-            if distance < best[i]:
-                best[i] = distance
+        _tile_distances(tile, centres[k], s0, s1, s2, s3)
+        for i in range(best.shape[0]):
+            if s0[i] < best[i]:
+                best[i] = s0[i]
                 nearest[i] = k
 
 
@@ -855,11 +860,11 @@ def replay(
                         old_now[slot] = former_label[p]
                         listed_now[n_now] = slot
                         n_now += 1
-                if 4 * doubtful > order.shape[0]:
+                if 12 * doubtful > order.shape[0]:
                     # The bounds have worn out: measure all of them afresh.
                     drift[row] = 0.0
                     watch[row, 0] = -1.0
-                    _measure(points, centres, labels[row], slack, upper[row], gap[row], distances)
+                    _measure(points, centres, labels[row], slack, upper[row], gap[row])
                     work[1] += order.shape[0] * n_clusters
             if not extended:
                 for c in range(changed.shape[0]):
@@ -945,24 +950,22 @@ def replay(
 
 
 @kernel
-def first_row_of(points, weights, order, seeds, slack, labels, upper, gap, sums, distances):
-    """The first assignment of a restart, to its seeds.
-
-    OUT: labels, upper, gap, sums, distances.
-    """
+def first_row_of(points, weights, seeds, slack, labels, upper, gap, sums):
+    """The first assignment of a restart, to its seeds.  OUT: labels, upper, gap, sums."""
     d = points.shape[1]
-    still = np.zeros(seeds.shape[0])
-    labels[:] = -1
+    centres = points[seeds]
+    upper[:] = np.inf
+    meet_tiled(points, centres, 0, upper, labels)
     sums[:] = 0
-    for p in range(order.shape[0]):
-        slot = order[p]
-        for k in range(seeds.shape[0]):
-            distances[k] = squared_distance(points[slot], points[seeds[k]])
-        nearest, upper[slot], gap[slot] = _bounds_from(distances, still, slack)
-        labels[slot] = nearest
+    for slot in range(points.shape[0]):
+        if weights[slot] == 0:
+            labels[slot] = -1
+            continue
+        nearest = labels[slot]
         for c in range(d):
             sums[nearest, c] += weights[slot] * np.int64(points[slot, c])
         sums[nearest, d] += weights[slot]
+    _measure(points, centres, labels, slack, upper, gap)
 
 
 @kernel
@@ -1061,14 +1064,26 @@ def _look_again(
 
 
 @kernel
-def _measure(points, centres, labels, slack, upper, gap, distances):
-    """Bounds of every point afresh.  OUT: upper, gap, distances."""
-    still = np.zeros(centres.shape[0])
-    for i in range(points.shape[0]):
-        if labels[i] >= 0:
-            for k in range(centres.shape[0]):
-                distances[k] = squared_distance(points[i], centres[k])
-            _, upper[i], gap[i] = _bounds_from(distances, still, slack)
+def _measure(points, centres, labels, slack, upper, gap):
+    """Bounds of every point afresh, for the centres as they are.  OUT: upper, gap."""
+    n, d = points.shape
+    tile = np.zeros((d, TILE))
+    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    own = np.zeros(TILE)
+    other = np.empty(TILE)
+    for begin in range(0, n, TILE):
+        m = min(TILE, n - begin)
+        _turn(points[begin : begin + m], tile)
+        label = labels[begin : begin + m]
+        other[:] = np.inf
+        for k in range(centres.shape[0]):
+            _tile_distances(tile, centres[k], s0, s1, s2, s3)
+            for i in range(m):
+                own[i] = s0[i] if label[i] == k else own[i]
+                other[i] = s0[i] if label[i] != k and s0[i] < other[i] else other[i]
+        for i in range(m):
+            upper[begin + i] = np.sqrt(own[i]) + slack
+            gap[begin + i] = np.sqrt(other[i]) - slack - upper[begin + i]
 
 
 @kernel

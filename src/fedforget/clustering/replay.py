@@ -196,7 +196,6 @@ class _Cache:
     def _run(self, numbers: Iterable[int], work: Work) -> None:
         """Run restarts from the start; those that cannot be replayed are run without rows."""
         restarts = self._restarts()
-        scratch = np.empty(self.server.n_clusters)
         for number in numbers:
             work.restarts += 1
             self.absent.pop(number, None)
@@ -210,14 +209,12 @@ class _Cache:
             kernels.first_row_of(
                 self.points,
                 self.weights,
-                self.order,
                 self.seeds[number],
                 self.slack,
                 self.labels[first],
                 self.upper[first],
                 self.gap[first],
                 self.sums[first],
-                scratch,
             )
             work.distances += len(self.order) * self.server.n_clusters
             self.watch[first, 0] = -1.0
