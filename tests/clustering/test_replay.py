@@ -134,7 +134,9 @@ def test_large_aggregates_and_long_sequences(n: int, d: int, k: int, top: int) -
     spread = rng.normal(0, top / 12, (n, d))
     points = np.clip(centres[rng.integers(0, k, n)] + spread, 0, top).round().astype(int)
     aggregate = Histogram.of(points, rng.integers(1, 200, n))
-    server = ReplayingServer(source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=0.0)
+    server = ReplayingServer(
+        source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=0.0, replay_size=10**9
+    )
     follower = Follower(server, aggregate)
     replayed = 0
     for _ in range(25):

@@ -36,6 +36,9 @@ from fedforget.clustering.server import (
 MEMORY_LIMIT = 256 << 20
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
 
+REPLAY_SIZE = 4096
+"""Features times clusters from which a full run, by matrix products, is faster than a replay."""
+
 _FIRST_ROWS = 24
 _SPARE_ROWS = 8
 _NOTHING = np.empty((0, 3), dtype=np.int64)
@@ -68,6 +71,7 @@ class ReplayingServer:
     source : makes points of an aggregate.
     n_clusters, n_init, max_iter, tol : as for :func:`~fedforget.clustering.server.cluster`.
     memory_limit : bound on the bytes that trajectories take.
+    replay_size : number of features times clusters from which every update is a full run.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class ReplayingServer:
         max_iter: int,
         tol: float,
         memory_limit: int = MEMORY_LIMIT,
+        replay_size: int = REPLAY_SIZE,
     ) -> None:
         self.source = source
         self.n_clusters = n_clusters
@@ -86,6 +91,7 @@ class ReplayingServer:
         self.max_iter = max_iter
         self.tol = tol
         self.memory_limit = memory_limit
+        self.replay_size = replay_size
         self.work = Work()
         self._cache: _Cache | None = None
 
@@ -106,8 +112,9 @@ class ReplayingServer:
         self._cache = None
         points = self.source.points_of(aggregate)
         self.work = Work(restarts=self.n_init)
-        if self.tol or len(points.weights) < self.n_clusters:
-            # Too few points or an early stop: there is nothing worth replaying.
+        n, d = points.coordinates.shape
+        if self.tol or n < self.n_clusters or d * self.n_clusters >= self.replay_size:
+            # An early stop, few points, or many numbers: there is nothing worth replaying.
             return cluster(
                 points,
                 self.n_clusters,
