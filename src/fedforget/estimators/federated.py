@@ -76,8 +76,8 @@ class FederatedKMeans(CentreEstimator):
         exactly, without the grid (the paper's Alg. 5).
     mode : {"exact", "paper"}, default="exact"
         ``"paper"`` follows the paper's Alg. 4 as printed, for comparison: seeds represent, and a
-        client that need not draw again reports nothing, so that the server keeps counting what it
-        has forgotten.
+        client that need not draw again after ``forget`` reports nothing, so that the server keeps
+        counting what it has forgotten.  ``learn``, which the paper does not have, always reports.
     server_points : {"weighted", "uniform"}, default="weighted"
         Whether the server clusters weighted bin centres, or draws points uniformly in the bins.
     n_init : int, default=10
