@@ -29,7 +29,7 @@ format: $(VENV)/dev  ## let ruff mend what it can
 
 bench: $(VENV)/dev  ## every benchmark, single-threaded
 	@$(BIN)/fedforget warm-up
-	@for script in seeding forgetting memory quality; do \
+	@for script in seeding forgetting memory quality replay; do \
 	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove everything that these commands made
