@@ -21,7 +21,8 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 CLUSTERING = [
     {"kernels"},
-    {"prf", "distance"},
+    {"prf"},
+    {"distance"},
     {"ids", "race", "losses", "histogram"},
     {"records"},
     {"partition"},

@@ -293,6 +293,8 @@ def test_a_tolerance_or_too_few_points_are_run_in_full(rng: np.random.Generator)
         for _ in range(5):
             random_change(rng, follower, 29, 2)
             assert follower.is_right()
+            assert server.work.distances == server.work.full_distances > 0
+            assert server.work.restarts == 2
 
 
 def test_the_work_of_one_small_change_is_a_small_part_of_a_full_run(

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedforget.clustering import kernels
+from fedforget.clustering.prf import Ints
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int32]
 

@@ -1025,7 +1025,6 @@ def _look_again(
     Returns how many labels differ; ``differing`` and ``former_label`` tell which, and from what.
     OUT: labels, upper, gap, differing, former_label, distances, work.
     """
-    n_clusters = centres.shape[0]
     changes = 0
     computed = 0
     for p in range(doubtful.shape[0]):
@@ -1049,10 +1048,8 @@ def _look_again(
             computed += shifts.shape[0]
             if nearer == 0:
                 continue
-        for k in range(n_clusters):
-            distances[k] = squared_distance(point, centres[k])
-        computed += n_clusters
-        nearest, upper[slot], gap[slot] = _bounds_from(distances, drift, slack)
+        nearest, upper[slot], gap[slot] = _bounds_of(point, centres, drift, slack, distances)
+        computed += centres.shape[0]
         if nearest != label:
             labels[slot] = nearest
             differing[changes] = slot
@@ -1202,31 +1199,24 @@ def _append_tight(slot, tight, watch):
 
 
 @inlined
-def _bounds_from(distances, drift, slack):
-    """The nearest centre of a point and its bounds, upper and gap, from its squared distances.
+def _bounds_of(point, centres, drift, slack, distances):
+    """The nearest centre of a point and its bounds, upper and gap.  OUT: distances.
 
     The bounds are given as if measured before the drift, which later checks will count again.
     """
     nearest = -1
     lowest = np.inf
-    for k in range(distances.shape[0]):
+    for k in range(centres.shape[0]):
+        distances[k] = squared_distance(point, centres[k])
         if distances[k] < lowest:
             lowest = distances[k]
             nearest = k
     lower = np.inf
-    for k in range(distances.shape[0]):
+    for k in range(centres.shape[0]):
         bound = np.sqrt(distances[k]) + drift[k]
         lower = bound if k != nearest and bound < lower else lower
     upper = np.sqrt(lowest) + slack - drift[nearest]
     return nearest, upper, lower - slack - upper
-
-
-@kernel
-def _bounds_of(point, centres, drift, slack, distances):
-    """The nearest centre of a point and its bounds, upper and gap.  OUT: distances."""
-    for k in range(centres.shape[0]):
-        distances[k] = squared_distance(point, centres[k])
-    return _bounds_from(distances, drift, slack)
 
 
 # --------------------------------------------------------------------------------------------

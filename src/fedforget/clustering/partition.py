@@ -170,16 +170,15 @@ class SeededPartition:
         k, d = self.seeds.shape
         sizes = np.zeros(k, dtype=np.int64)
         sums = np.zeros((k if self.fixed_point else 0, d), dtype=np.int64)
-        after = self.table.label
         if before is None:
-            changed = None
-        else:
-            sizes[:kept] = self.sizes[:kept]
-            sums[:kept] = self.sums[:kept]
-            changed = np.flatnonzero((before != after) | (before >= kept))
+            self.sizes, self.sums = sizes, sums
+            self._tally(None, 1)
+            return
+        sizes[:kept] = self.sizes[:kept]
+        sums[:kept] = self.sums[:kept]
         self.sizes, self.sums = sizes, sums
-        if before is not None and changed is not None:
-            self._tally(changed[before[changed] < kept], -1, before)
+        changed = np.flatnonzero((before != self.table.label) | (before >= kept))
+        self._tally(changed[before[changed] < kept], -1, before)
         self._tally(changed, 1)
 
     def _tally(self, rows: Ints | None, sign: int, label: Labels | None = None) -> None:

@@ -30,7 +30,7 @@ from fedforget.clustering.server import (
     PointSource,
     Restarts,
     ServerModel,
-    cluster,
+    cluster_each,
 )
 
 MEMORY_LIMIT = 256 << 20
@@ -69,7 +69,7 @@ class ReplayingServer:
     Parameters
     ----------
     source : makes points of an aggregate.
-    n_clusters, n_init, max_iter, tol : as for :func:`~fedforget.clustering.server.cluster`.
+    n_clusters, n_init, max_iter, tol : as for :func:`~fedforget.clustering.server.cluster_each`.
     memory_limit : bound on the bytes that trajectories take.
     replay_size : number of features times clusters from which every update is a full run.
     """
@@ -111,23 +111,23 @@ class ReplayingServer:
         """A full run, recorded for later updates."""
         self._cache = None
         points = self.source.points_of(aggregate)
-        self.work = Work(restarts=self.n_init)
+        self.work = Work()
         n, d = points.coordinates.shape
         if self.tol or n < self.n_clusters or d * self.n_clusters >= self.replay_size:
             # An early stop, few points, or many numbers: there is nothing worth replaying.
-            return cluster(
+            models = cluster_each(
                 points,
                 self.n_clusters,
                 n_init=self.n_init,
                 max_iter=self.max_iter,
                 tol=self.tol,
             )
-        cache = _Cache(self, points, self.source.names_of(aggregate))
-        self._cache = cache
-        model = cache.model()
-        self.work.full_distances = cache.full_distances()
-        self.work.distances = self.work.full_distances
-        return model
+            distances = sum((model.n_iter + 1) * n * len(model.centres) for model in models)
+            self.work = Work(0, distances, distances, self.n_init)
+            return min(models, key=lambda model: model.loss)
+        self._cache = _Cache(self, points, self.source.names_of(aggregate), self.work)
+        self.work.full_distances = self._cache.full_distances()
+        return self._cache.model()
 
     def update(self, aggregate: Histogram, delta: Histogram) -> ServerModel:
         """The model of ``aggregate``, which differs from the one before by ``delta``."""
@@ -135,11 +135,9 @@ class ReplayingServer:
         if cache is None:
             return self.run(aggregate)
         changes = self.source.changes(aggregate, delta)
-        arrived = sum(change.before == 0 for change in changes)
-        left = sum(change.after == 0 for change in changes)
-        if len(cache.names) + arrived - left < self.n_clusters or 2 * len(changes) > len(
-            cache.names
-        ):
+        n = len(cache.names)
+        n_after = n + sum((change.after > 0) - (change.before > 0) for change in changes)
+        if n_after < self.n_clusters or 2 * len(changes) > n:
             return self.run(aggregate)
         self.work = Work()
         cache.apply(changes, self.work)
@@ -150,7 +148,9 @@ class ReplayingServer:
 class _Cache:
     """Points in slots, and the rows of every restart that fits the memory limit."""
 
-    def __init__(self, server: ReplayingServer, points: LatticePoints, names: list[bytes]) -> None:
+    def __init__(
+        self, server: ReplayingServer, points: LatticePoints, names: list[bytes], work: Work
+    ) -> None:
         self.server = server
         n, d = points.coordinates.shape
         self.slack = 64.0 * (d + 16) * 2.0**-53 * server.source.diameter
@@ -181,7 +181,7 @@ class _Cache:
         self.scores = np.zeros((server.n_init, 2, k))
         self.losses = np.zeros((server.n_init, k))
         self._make_room(dict.fromkeys(range(server.n_init), _FIRST_ROWS))
-        self._run(range(server.n_init), Work())
+        self._run(range(server.n_init), work)
 
     @property
     def order(self) -> Ints:
@@ -230,9 +230,6 @@ class _Cache:
             self.meta[number, 1] = 1
             self.meta[number, 3] = kernels.GROW
         self._walk(_NOTHING, work)
-        while (self.meta[:, 3] == kernels.FULL).any():
-            self._give_more_rows()
-            self._walk(_NOTHING, work)
         for number in np.flatnonzero(self.meta[:, 3] == kernels.RERUN).tolist():
             # A cluster ran empty.
             self._run_absent(restarts, number, restarts.seed(number), work)
@@ -245,7 +242,7 @@ class _Cache:
         work.distances += self._distances_of(model)
 
     def _walk(self, changed: Ints, work: Work) -> None:
-        """Let the kernel bring every restart with rows up to date."""
+        """Let the kernel bring every restart with rows up to date, however many rows it takes."""
         counters = np.zeros(2, dtype=np.int64)
         kernels.replay(
             self.points,
@@ -272,6 +269,9 @@ class _Cache:
         points, distances = counters.tolist()
         work.points += points
         work.distances += distances
+        if kernels.FULL in self.meta[:, 3].tolist():
+            self._give_more_rows()
+            self._walk(_NOTHING, work)
 
     # -- room ----------------------------------------------------------------------------------
 
@@ -347,9 +347,6 @@ class _Cache:
             # The guard of the sums; building the points refuses what could overflow.
             self._restarts()
         self._walk(changed, work)
-        if (self.meta[:, 3] == kernels.FULL).any():
-            self._give_more_rows()
-            self._walk(_NOTHING, work)
         for change in changes:
             if change.after == 0:
                 self.free.append(self.slot_of.pop(change.name))

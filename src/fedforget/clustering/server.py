@@ -240,15 +240,22 @@ class Restarts:
         return ServerModel(centres, labels, math.fsum(losses), n_iter, restart)
 
 
+def cluster_each(
+    points: LatticePoints, n_clusters: int, *, n_init: int, max_iter: int, tol: float
+) -> list[ServerModel]:
+    """K-means++ seeding and Lloyd's iteration, ``n_init`` times."""
+    restarts = Restarts.of(points, n_clusters, max_iter, tol)
+    return [
+        restarts.lloyd(np.array(restarts.seed(number).rows, dtype=np.int64), number)
+        for number in range(n_init)
+    ]
+
+
 def cluster(
     points: LatticePoints, n_clusters: int, *, n_init: int, max_iter: int, tol: float
 ) -> ServerModel:
-    """K-means++ seeding and Lloyd's iteration, ``n_init`` times; the lowest loss wins."""
-    restarts = Restarts.of(points, n_clusters, max_iter, tol)
-    models = (
-        restarts.lloyd(np.array(restarts.seed(number).rows, dtype=np.int64), number)
-        for number in range(n_init)
-    )
+    """The best of :func:`cluster_each`: the lowest loss, the first of equals."""
+    models = cluster_each(points, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol)
     return min(models, key=lambda model: model.loss)
 
 

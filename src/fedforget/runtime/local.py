@@ -75,10 +75,10 @@ class LocalFederation:
         """An opaque handle for each id; -1 for an id that nobody holds."""
         return self._index.find(self._keys(ids))
 
-    def _file(self, client: SimulatedClient, rows: Ints) -> npt.NDArray[np.bool_]:
-        """Record where rows of a client are now; returns which of their ids are new."""
+    def _file(self, client: SimulatedClient, rows: Ints) -> None:
+        """Record where rows of a client are now."""
         keys = self._keys(client.partition.table.ids[rows])
-        return self._index.put(keys, rows + (client.number << _ROW_BITS))
+        self._index.put(keys, rows + (client.number << _ROW_BITS))
 
     def order(self) -> Ints:
         """The permutation from client after client to the order of arrival."""
