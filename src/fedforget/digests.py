@@ -64,3 +64,7 @@ class Digest:
     def hex(self) -> str:
         """The digest so far, in hexadecimal."""
         return self._hash.hexdigest()
+
+    def bytes(self) -> bytes:
+        """The digest so far, as 32 bytes."""
+        return self._hash.digest()
