@@ -11,7 +11,7 @@ import common
 import numpy as np
 
 from fedforget import SeededKMeans
-from fedforget.clustering.warmup import warm_up
+from fedforget.warmup import warm_up
 
 BATCH = 1_000
 LIMIT_MICROSECONDS = 50.0

@@ -22,7 +22,7 @@ def peak() -> int:
 
 def measure(kind: str, pipe: Connection) -> None:
     from fedforget import FederatedKMeans, SeededKMeans
-    from fedforget.clustering.warmup import warm_up
+    from fedforget.warmup import warm_up
 
     warm_up()
     X = np.random.default_rng(0).random(SHAPE)

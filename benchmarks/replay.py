@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 
 from fedforget import FederatedKMeans
 from fedforget.clustering.server import cluster
-from fedforget.clustering.warmup import warm_up
+from fedforget.warmup import warm_up
 from fedforget.runtime.local import LocalFederation
 
 REMOVALS = 200

@@ -17,7 +17,7 @@ from fedforget.clustering.distance import Rows
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.race import first_row, new_race, run_race
-from fedforget.clustering.warmup import warm_up
+from fedforget.warmup import warm_up
 
 CASES = [
     (common.celltype, 5.0, 2.0, 201),

@@ -26,7 +26,7 @@ class Report:
     changed_points : in how many lattice points the aggregate changed.
     server : ``"ran"``, ``"unchanged"`` (as the aggregate is), or ``"none"`` (there is no server).
     work : what the server had to compute again, beside what a full run computes.
-    seconds : time spent at the ``clients`` and the ``server``, and in ``total``.
+    seconds : time spent at the ``clients``, on the ``sum`` and at the ``server``, and in ``total``.
     """
 
     verb: Literal["forget", "learn", "forget_clients"]

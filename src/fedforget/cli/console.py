@@ -18,7 +18,7 @@ def warm_up_kernels() -> None:
         messages.print("Compiling the kernels for this machine (the first run only) …")
 
     with messages.status("Loading …"):
-        from fedforget.clustering.warmup import warm_up
+        from fedforget.warmup import warm_up
 
         compiled = warm_up(announce)
     if compiled:

@@ -17,29 +17,9 @@ itself: a kernel cached here can never call an outdated helper from elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
 
-Function = Callable[..., Any]
-
-KERNELS: list[Any] = []
-"""Every compiled function of this module, so that a warm-up can see which ones were cached."""
-
-
-def kernel(function: Function) -> Function:
-    """Compile ``function`` on first use, strictly IEEE, without the GIL, cached on disk."""
-    compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    KERNELS.append(compiled)
-    return compiled
-
-
-def inlined(function: Function) -> Function:
-    """Compile a small helper into each kernel that calls it, where the loops can be vectorised."""
-    return numba.njit(inline="always", error_model="numpy")(function)
-
+from fedforget.compilation import inlined, kernel
 
 # --------------------------------------------------------------------------------------------
 # Distances

@@ -38,8 +38,7 @@ from fedforget.estimators.parameters import (
 )
 from fedforget.report import Name, Report
 from fedforget.runtime.local import LocalFederation
-
-AGGREGATIONS = ("plain", "centroids")
+from fedforget.runtime.sums import SUMS
 
 
 class FederatedKMeans(CentreEstimator):
@@ -71,8 +70,9 @@ class FederatedKMeans(CentreEstimator):
         again more often.
     representatives : {"means", "seeds"}, default="means"
         What stands for a local cluster: the mean of its records, or the seed (a record) itself.
-    aggregation : {"plain", "centroids"}, default="plain"
-        ``"plain"`` adds the histograms up in the clear.  ``"centroids"`` reports representatives
+    aggregation : {"plain", "scma", "centroids"}, default="plain"
+        ``"plain"`` adds the histograms up in the clear; ``"scma"`` adds up their encodings and
+        decodes the sum, which gives the same model.  ``"centroids"`` reports representatives
         exactly, without the grid (the paper's Alg. 5).
     mode : {"exact", "paper"}, default="exact"
         ``"paper"`` follows the paper's Alg. 4 as printed, for comparison: seeds represent, and a
@@ -195,7 +195,7 @@ class FederatedKMeans(CentreEstimator):
             root = root_secret(self.random_state)
             config = self._configure(self._bounds_for(rows), self._step_for(n), root)
             self._check_new(config, rows, n, check_flag("clip", self.clip))
-            federation = LocalFederation(config, root, self.n_jobs)
+            federation = LocalFederation(config, root, self.aggregation, self.n_jobs)
             federation.learn(rows, id_column, names, _conversion(config.grid, self.clip))
             self._adopt(federation, self.get_params(deep=False))
         return self
@@ -226,7 +226,7 @@ class FederatedKMeans(CentreEstimator):
 
     def _configure(self, bounds: Floats, step: float, root: Secret) -> Configuration:
         """Check every parameter and gather the public ones."""
-        aggregation = check_choice("aggregation", self.aggregation, AGGREGATIONS)
+        aggregation = check_choice("aggregation", self.aggregation, tuple(SUMS))
         mode = check_choice("mode", self.mode, ("exact", "paper"))
         representatives = check_choice("representatives", self.representatives, ("means", "seeds"))
         server_points = check_choice("server_points", self.server_points, ("weighted", "uniform"))
@@ -522,9 +522,8 @@ class FederatedKMeans(CentreEstimator):
             check_values(values)
             root = Secret(bytes.fromhex(header["secret"]))
             bounds = parse_bounds(arrays["bounds"], values.shape[1])
-            federation = LocalFederation(
-                model._configure(bounds, header["step"], root), root, model.n_jobs
-            )
+            config = model._configure(bounds, header["step"], root)
+            federation = LocalFederation(config, root, model.aggregation, model.n_jobs)
             ids = column_of(arrays["ids"], len(values), "ids")
             check_distinct(ids)
             names = column_of(arrays["clients"], len(values), "clients")

@@ -23,6 +23,7 @@ from fedforget.clustering.records import RecordTable
 from fedforget.clustering.server import ServerModel
 from fedforget.configuration import Configuration
 from fedforget.report import Name, Report, Stopwatch
+from fedforget.runtime.sums import SUMS
 
 _ROW_BITS = 40
 _ROW_MASK = (1 << _ROW_BITS) - 1
@@ -40,17 +41,25 @@ class SimulatedClient:
 
 
 class LocalFederation:
-    """Clients and a server in one process, with the histograms added up in the clear.
+    """Clients and a server in one process.
 
     Parameters
     ----------
     config : the public parameters.
     root : the secret from which the simulated clients' secrets derive.
+    aggregation : how histograms are added up, a key of :data:`~fedforget.runtime.sums.SUMS`.
     n_jobs : how many clients work at a time, as in scikit-learn.
     """
 
-    def __init__(self, config: Configuration, root: Secret, n_jobs: int | None = None) -> None:
+    def __init__(
+        self,
+        config: Configuration,
+        root: Secret,
+        aggregation: str = "plain",
+        n_jobs: int | None = None,
+    ) -> None:
         self.config = config
+        self._sum = SUMS[aggregation](config)
         self.root = root
         self.n_jobs = n_jobs
         self.clients: dict[Name, SimulatedClient] = {}
@@ -226,19 +235,21 @@ class LocalFederation:
         joined: tuple[Name, ...] = (),
     ) -> Report:
         """Bring the aggregate and the model up to date with what clients report."""
-        before = Histogram(self.config.grid.n_features)
-        after = Histogram(self.config.grid.n_features)
+        changes = []
         with watch.part("clients"):
+            most = 2 * sum(client.partition.n_seeds for client in self.clients.values())
+            nothing = Histogram(self.config.grid.n_features)
             for name in left:
                 client = self.clients.pop(name)
                 del self._by_number[client.number]
-                before += client.reported
+                changes.append(nothing - client.reported)
             for client in changed:
                 if client.name in self.clients:
-                    before += client.reported
-                    client.reported = self.config.histogram_of(client.partition)
-                    after += client.reported
-        delta = after - before
+                    reported = self.config.histogram_of(client.partition)
+                    changes.append(reported - client.reported)
+                    client.reported = reported
+        with watch.part("sum"):
+            delta = self._sum(changes, most)
         with watch.part("server"):
             if len(delta):
                 self.aggregate += delta

@@ -121,8 +121,8 @@ class Codec:
         self.salt = salt
         self._n_syndromes = 2 * self.capacity + self.spare
         self._n_sums = self.capacity + self.spare
-        self.length = self._n_syndromes + self._layout.n_words * self._n_sums + _N_CHECKS
-        self.bits = ELEMENT_BITS * self.length
+        self.length: int = self._n_syndromes + self._layout.n_words * self._n_sums + _N_CHECKS
+        self.bits: int = ELEMENT_BITS * self.length
         self.digest = (
             Digest("scma")
             .array("levels", self._layout.levels)
@@ -179,10 +179,12 @@ class Codec:
         words = self._layout.words(bins)
         points = kernels.enter(self._locators(words))
         plain = np.where(counts < 0, counts + PRIME, counts).astype(np.uint64)
-        weighted = [kernels.multiply(plain, kernels.enter(w)) for w in words[:, 1:].T.copy()]
+        weighted = np.empty((self._layout.n_words, len(plain)), dtype=np.uint64)
+        for t, column in enumerate(words[:, 1:].T.copy()):
+            weighted[t] = kernels.multiply(plain, kernels.enter(column))
         parts = [
             *_power_sums(points, plain[np.newaxis], self._n_syndromes),
-            *_power_sums(points, np.array(weighted).reshape(-1, len(plain)), self._n_sums),
+            *_power_sums(points, weighted, self._n_sums),
             self._check_sums(words, plain),
         ]
         return np.concatenate(parts)
@@ -192,7 +194,7 @@ class Codec:
     ) -> tuple[Ints, npt.NDArray[np.int64]]:
         levels = self._layout.levels
         rows, numbers = np.asarray(bins), np.asarray(counts)
-        if rows.size == 0 and numbers.size == 0 and rows.ndim <= 2:
+        if rows.shape == (0,) == numbers.shape:  # what [] becomes
             return np.empty((0, levels.size), np.int64), np.empty(0, np.int64)
         if rows.ndim != 2 or rows.shape[1] != levels.size:
             raise ValueError(
@@ -206,17 +208,17 @@ class Codec:
         for name, array in (("bins", rows), ("counts", numbers)):
             if array.dtype.kind not in "iu":
                 raise ValueError(f"{name} must be integers, got {array.dtype}")
-        wrong = np.argwhere((rows < 0) | (rows >= levels))
-        if len(wrong):
-            row, column = wrong[0].tolist()
+        outside = np.argwhere((rows < 0) | (rows >= levels))
+        if len(outside):
+            row, column = outside[0].tolist()
             raise ValueError(
                 f"bin {row} has {rows[row, column]} in column {column}, "
                 f"which must be between 0 and {levels[column] - 1}"
             )
         least = -self.max_count if self.signed else 0
-        wrong = np.flatnonzero((numbers > self.max_count) | (numbers < least))
-        if len(wrong):
-            row = int(wrong[0])
+        too_large = np.flatnonzero((numbers > self.max_count) | (numbers < least))
+        if len(too_large):
+            row = int(too_large[0])
             raise ValueError(
                 f"count {row} is {numbers[row]}, but must be between {least} and {self.max_count}"
             )
@@ -303,9 +305,7 @@ class Codec:
         counts = np.where(negative, weights - np.uint64(PRIME), weights).view(np.int64)
         least = -self.max_count if self.signed else 1
         if ((counts > self.max_count) | (counts < least)).any():
-            raise DecodeError(
-                Cause.RANGE, f"a count is not between {least} and {self.max_count}"
-            )
+            raise DecodeError(Cause.RANGE, f"a count is not between {least} and {self.max_count}")
         return counts
 
     def _words(
@@ -330,7 +330,7 @@ class Codec:
     def pack(self, vector: npt.ArrayLike) -> bytes:
         """A vector as bytes: the digest, then 62 bits an element, the lowest bit first."""
         array = self._checked_vector(vector)
-        packed = kernels.pack(array).astype("<u8").tobytes()
+        packed: bytes = kernels.pack(array).astype("<u8").tobytes()
         return self.digest + packed[: self.packed_bytes - DIGEST_BYTES]
 
     @property

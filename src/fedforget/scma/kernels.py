@@ -714,7 +714,7 @@ def bins_to_words(bins, levels, group_ends, shifts, widths):
     Features are taken in groups whose levels multiply to less than 2³²; ``group_ends`` says where
     each group ends.  Word t holds the ``widths[t]`` bits of the index from bit ``shifts[t]`` on.
     """
-    n, d = bins.shape
+    n = len(bins)
     out = np.zeros((n, shifts.size), np.uint64)
     n_limbs = (shifts[0] + widths[0]) // 32 + 3
     limbs = np.zeros(n_limbs, np.uint64)

@@ -15,7 +15,8 @@ Ints = npt.NDArray[np.int64]
 
 HEAD_BITS = 60
 WORD_BITS = 61
-MAX_LEVEL = 2**32 - 1
+MAX_LEVEL = 2**63 - 1
+_GROUP = 2**32 - 1
 
 
 class Layout:
@@ -41,9 +42,12 @@ class Layout:
         self._shifts = np.array(shifts, dtype=np.int64)
         self._widths = np.array(ends, dtype=np.int64) - self._shifts
         self._group_ends = _groups(levels.tolist())
+        self._wide = bool(levels.max() > _GROUP)
 
     def words(self, bins: Ints) -> Elements:
         """Head and words of each bin, one bin a row."""
+        if self._wide:
+            return self._words_of_wide(bins)
         words: Elements = kernels.bins_to_words(
             bins, self.levels, self._group_ends, self._shifts, self._widths
         )
@@ -52,14 +56,36 @@ class Layout:
     def bins(self, words: Elements) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """The bins with these heads and words, and which of them lie on the grid."""
         fit = np.all(words >> self._widths.astype(np.uint64) == 0, axis=1)
-        bins, on_grid = kernels.words_to_bins(
-            np.where(fit[:, np.newaxis], words, np.uint64(0)),
-            self.levels,
-            self._group_ends,
-            self._shifts,
-            self._widths,
-        )
+        fitting = np.where(fit[:, np.newaxis], words, np.uint64(0))
+        if self._wide:
+            bins, on_grid = self._bins_of_wide(fitting)
+        else:
+            bins, on_grid = kernels.words_to_bins(
+                fitting, self.levels, self._group_ends, self._shifts, self._widths
+            )
         return bins, fit & on_grid
+
+    # Levels of more than 32 bits are rare enough for Python's own integers.
+
+    def _words_of_wide(self, bins: Ints) -> Elements:
+        cuts = list(zip(self._shifts.tolist(), self._widths.tolist(), strict=True))
+        words = np.empty((len(bins), len(cuts)), dtype=np.uint64)
+        for row, digits in enumerate(bins.tolist()):
+            index = 0
+            for digit, level in zip(digits, self.levels.tolist(), strict=True):
+                index = index * level + digit
+            words[row] = [index >> shift & ((1 << width) - 1) for shift, width in cuts]
+        return words
+
+    def _bins_of_wide(self, words: Elements) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        bins = np.empty((len(words), self.levels.size), dtype=np.int64)
+        on_grid = np.empty(len(words), dtype=np.bool_)
+        for row, parts in enumerate(words.tolist()):
+            index = sum(w << shift for w, shift in zip(parts, self._shifts.tolist(), strict=True))
+            for feature in range(self.levels.size - 1, -1, -1):
+                index, bins[row, feature] = divmod(index, int(self.levels[feature]))
+            on_grid[row] = index == 0
+        return bins, on_grid
 
 
 def checked_levels(levels: Any) -> Ints:
@@ -84,7 +110,7 @@ def _groups(levels: list[int]) -> Ints:
     """Ends of the longest runs of features whose levels multiply to less than 2³²."""
     ends, product = [], 1
     for feature, level in enumerate(levels):
-        if product * level > MAX_LEVEL:
+        if product * level > _GROUP:
             ends.append(feature)
             product = 1
         product *= level

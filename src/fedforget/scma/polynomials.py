@@ -60,8 +60,9 @@ def minus(a: Elements) -> Elements:
 
 def product(a: Elements, b: Elements) -> Elements:
     """a · b."""
+    result: Elements
     if min(a.size, b.size) <= _SCHOOL:
-        result: Elements = kernels.school_product(a, b)
+        result = kernels.school_product(a, b)
         return result
     n = a.size + b.size - 1
     size = size_for(n)
@@ -96,8 +97,9 @@ def derivative(a: Elements) -> Elements:
 def shift(a: Elements, by: np.uint64) -> Elements:
     """a(x + by), for a polynomial of degree below p."""
     n = a.size
+    result: Elements
     if n <= _SCHOOL:
-        result: Elements = kernels.school_shift(a, by)
+        result = kernels.school_shift(a, by)
         return result
     # With c_k = k!·a_k and e_k = by^k / k!, the result times j! is Σ_k c_k·e_(k-j).
     factorials = kernels.factorials(n)
@@ -142,7 +144,8 @@ def add(a: Elements, b: Elements) -> Elements:
     """a + b modulo p, element by element, for residues below p."""
     total = a + b
     # Where the sum is below p, the difference wraps round to something larger.
-    return np.minimum(total, total - np.uint64(PRIME))
+    reduced: Elements = np.minimum(total, total - np.uint64(PRIME))
+    return reduced
 
 
 class Points:

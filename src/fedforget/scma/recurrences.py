@@ -79,4 +79,3 @@ class TransposedVandermonde:
         for row in values:
             row[:] = kernels.multiply(row, self._scales)
         return values, fits
-

@@ -93,13 +93,13 @@ def _some_roots(polynomial: Elements, by: np.uint64) -> Elements:
         points = kernels.transformed(line, size, forward)
         kernels.graeffe(shifted, tangent, steps, points, forward, backward)
     size = 1 << exponent
-    numerators, denominators = kernels.simple_roots(
-        shifted, tangent, size, twiddles(size).forward
-    )
-    if not numerators.size:
-        return numerators
+    numerators, denominators = kernels.simple_roots(shifted, tangent, size, twiddles(size).forward)
+    if not len(numerators):
+        return np.empty(0, dtype=np.uint64)
     multiplier = np.full(numerators.size, np.uint64(2**steps * 2**64 % PRIME))
-    tangents = kernels.multiply(kernels.multiply(numerators, multiplier), kernels.inverses(denominators))
+    tangents = kernels.multiply(
+        kernels.multiply(numerators, multiplier), kernels.inverses(denominators)
+    )
     return add(tangents, np.full(tangents.size, by))
 
 

@@ -17,11 +17,8 @@ from fedforget.clustering.race import copy_and_start, first_row
 from fedforget.clustering.records import RecordTable
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.clustering.server import UniformPoints, WeightedPoints, cluster
-
-
-def compiled_now() -> int:
-    """How many kernels this process had to compile because they were not cached."""
-    return sum(sum(one.stats.cache_misses.values()) for one in kernels.KERNELS)
+from fedforget.compilation import compiled_now
+from fedforget.scma import Codec
 
 
 def warm_up(on_compile: Callable[[], None] | None = None) -> int:
@@ -57,7 +54,17 @@ def warm_up(on_compile: Callable[[], None] | None = None) -> int:
         server.run(histogram)
         delta = Histogram.of(histogram.points()[:1], histogram.counts()[:1])
         server.update(histogram + delta, delta)
+    _warm_up_codes()
     return compiled_now() - before
+
+
+def _warm_up_codes() -> None:
+    """Few and many bins, short and long indices."""
+    for levels, n in (([10**6], 3), ([10**6] * 4, 100), ([10**6], 1200)):
+        codec = Codec(levels, n, salt=b"")
+        bins = np.arange(n)[:, np.newaxis].repeat(len(levels), axis=1)
+        vector = codec.unpack(codec.pack(codec.encode(bins, np.ones(n, dtype=np.int64))))
+        codec.decode(vector)
 
 
 def _warm_up_rarely_used(values: Floats, keys: Keys) -> None:
