@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: demo test lint format bench clean help
+.PHONY: demo test lint format bench fuzz clean help
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,10 @@ demo: $(VENV)/core  ## hospitals cluster together and forget patients; draws a p
 test: $(VENV)/dev  ## every test except the long campaigns
 	@$(BIN)/fedforget warm-up
 	$(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+fuzz: $(VENV)/dev  ## ten million corrupted vectors; takes half an hour
+	@$(BIN)/fedforget warm-up
+	FEDFORGET_FUZZ=100 $(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal tests/scma/test_codec_contract.py
 
 lint: $(VENV)/dev  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -29,7 +33,7 @@ format: $(VENV)/dev  ## let ruff mend what it can
 
 bench: $(VENV)/dev  ## every benchmark, single-threaded
 	@$(BIN)/fedforget warm-up
-	@for script in seeding forgetting memory quality replay; do \
+	@for script in seeding forgetting memory quality replay scma; do \
 	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove everything that these commands made

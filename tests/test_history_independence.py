@@ -79,7 +79,12 @@ class FederationMachine(RuleBasedStateMachine):
             }
         ),
         points=st.sampled_from(
-            [("plain", "weighted"), ("plain", "uniform"), ("centroids", "weighted")]
+            [
+                ("plain", "weighted"),
+                ("plain", "uniform"),
+                ("scma", "weighted"),
+                ("centroids", "weighted"),
+            ]
         ),
     )
     def fit(self, seed: int, d: int, decimals: int, options: dict, points: tuple[str, str]) -> None:

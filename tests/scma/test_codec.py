@@ -6,6 +6,7 @@ import contextlib
 import json
 from functools import reduce
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import scma_twins as twins
 from fedforget import scma
 from fedforget.scma import Cause, Codec, DecodeError
 from fedforget.scma import codec as codec_module
+from fedforget.scma.literal import DeterministicScheme, LiteralScheme
 from fedforget.scma.polynomials import Elements
 from scma_twins import P, TwinCodec
 
@@ -216,3 +218,32 @@ def test_a_bin_has_the_same_locator_at_every_capacity() -> None:
     large = small.with_capacity(50)
     assert small.encode([[7] * 8], [1])[:6].tolist() == large.encode([[7] * 8], [1])[:6].tolist()
     assert small.digest != large.digest
+
+
+# -- the paper's own versions ------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_paper_s_versions_agree(data: st.DataObject) -> None:
+    """Wherever they can run; they number bins from 1."""
+    n_bins = data.draw(st.sampled_from([1, 4, 100, 10**6, 2**60]))
+    capacity = data.draw(st.integers(1, 4))
+    bins = data.draw(st.lists(st.integers(0, n_bins - 1), max_size=capacity, unique=True))
+    clients = data.draw(
+        st.lists(
+            st.dictionaries(st.sampled_from(bins), st.integers(1, 50)) if bins else st.just({}),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    codec = Codec([n_bins], capacity, salt=SALT, signed=False)
+    vectors = [codec.encode([[b] for b in one], list(one.values())) for one in clients]
+    expected = {b + 1: q for (b,), q in decoded(codec, reduce(scma.add, vectors)).items()}
+    total = max(1, sum(sum(one.values()) for one in clients))
+    for kind in (LiteralScheme, DeterministicScheme):
+        scheme = kind(n_bins, capacity, total)
+        masks = scheme.masks(len(clients), Random(data.draw(st.integers(0, 9))))
+        encodings = [scheme.encode({b + 1: q for b, q in one.items()}) for one in clients]
+        masked = [scheme.add(e, mask) for e, mask in zip(encodings, masks, strict=True)]
+        assert scheme.decode(scheme.add(*masked)) == expected

@@ -194,7 +194,7 @@ class Codec:
     ) -> tuple[Ints, npt.NDArray[np.int64]]:
         levels = self._layout.levels
         rows, numbers = np.asarray(bins), np.asarray(counts)
-        if rows.shape == (0,) == numbers.shape:  # what [] becomes
+        if numbers.shape == (0,) and rows.shape in ((0,), (0, levels.size)):
             return np.empty((0, levels.size), np.int64), np.empty(0, np.int64)
         if rows.ndim != 2 or rows.shape[1] != levels.size:
             raise ValueError(
