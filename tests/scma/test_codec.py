@@ -93,6 +93,21 @@ def test_whatever_the_twin_refuses_is_refused_for_the_same_cause(
     assert found == expected
 
 
+@pytest.mark.parametrize("n_features", [50, 784, 1000])
+@pytest.mark.parametrize("capacity", [1, 3, 12])
+def test_long_indices_are_the_twin_s(
+    n_features: int, capacity: int, rng: np.random.Generator
+) -> None:
+    levels = rng.choice([1, 2, 193, 10**6], n_features).tolist()
+    codec = Codec(levels, capacity, salt=SALT)
+    twin = TwinCodec(levels, capacity, salt=SALT)
+    bins = [tuple(row) for row in rng.integers(0, levels, (capacity, n_features)).tolist()]
+    multiset = dict(zip(bins, rng.integers(1, 2**40, capacity).tolist(), strict=True))
+    vector = encoded(codec, multiset)
+    assert vector.tolist() == twin.encode(multiset)
+    assert decoded(codec, vector) == multiset == twin.decode(vector.tolist())
+
+
 @pytest.mark.parametrize("n", [1001, 1500])
 def test_many_bins_are_encoded_as_few_are(
     n: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
