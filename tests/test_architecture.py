@@ -13,7 +13,7 @@ SOURCE = Path(fedforget.__file__).parent
 LAYERS = [
     {"errors", "digests", "compilation"},
     {"clustering", "scma"},
-    {"configuration", "report", "warmup"},
+    {"protocol", "configuration", "report", "warmup"},
     {"runtime"},
     {"estimators"},
     {"cli"},
@@ -36,9 +36,17 @@ SCMA = [
     {"codec"},
     {"literal"},
 ]
+PROTOCOL = [
+    {"errors"},
+    {"keys"},
+    {"graph", "shares"},
+    {"federation", "messages"},
+    {"client"},
+    {"server"},
+]
 INSIDE = {
     package: {name: level for level, names in enumerate(order) for name in names}
-    for package, order in {"clustering": CLUSTERING, "scma": SCMA}.items()
+    for package, order in {"clustering": CLUSTERING, "scma": SCMA, "protocol": PROTOCOL}.items()
 }
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
 

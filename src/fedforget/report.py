@@ -13,6 +13,28 @@ from fedforget.clustering.replay import Work
 Name = int | str
 
 
+@dataclass
+class Traffic:
+    """What one round of the secure sum cost.
+
+    Attributes
+    ----------
+    sent, received : bytes by party; the server is called ``"server"``.
+    seconds : time spent in each stage, at all parties together.
+    attempts : how many times vectors had to be sent.
+    """
+
+    sent: dict[str, int] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    attempts: int = 0
+
+    def count(self, sender: str, recipient: str, size: int) -> None:
+        """Record a message."""
+        self.sent[sender] = self.sent.get(sender, 0) + size
+        self.received[recipient] = self.received.get(recipient, 0) + size
+
+
 @dataclass(frozen=True)
 class Report:
     """A summary of one change to a model.
@@ -26,6 +48,7 @@ class Report:
     changed_points : in how many lattice points the aggregate changed.
     server : ``"ran"``, ``"unchanged"`` (as the aggregate is), or ``"none"`` (there is no server).
     work : what the server had to compute again, beside what a full run computes.
+    traffic : bytes and time of the secure sum, where there was one.
     seconds : time spent at the ``clients``, on the ``sum`` and at the ``server``, and in ``total``.
     """
 
@@ -38,6 +61,7 @@ class Report:
     changed_points: int = 0
     server: Literal["ran", "unchanged", "none"] = "none"
     work: Work | None = None
+    traffic: Traffic | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -59,6 +83,9 @@ class Report:
                 f"{self.work.points} points looked at again, {self.work.distances} distances"
                 f" computed (a full run: {self.work.full_distances})"
             )
+        if self.traffic is not None:
+            most = max(size for party, size in self.traffic.sent.items() if party != "server")
+            parts.append(f"secure sum: {most} bytes sent by a client at the most")
         if "total" in self.seconds:
             parts.append(f"{1e3 * self.seconds['total']:.2f} ms")
         return "; ".join(parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration
-from fedforget.runtime.sums import FIRST_CAPACITY, CodedSum, PlainSum
+from fedforget.runtime.sums import FIRST_CAPACITY, CodedSum, Contribution, PlainSum
 from fedforget.scma import Cause, DecodeError
 
 
@@ -30,6 +32,15 @@ def configuration(n_features: int = 2, step: float = 0.01) -> Configuration:
     )
 
 
+def contributions(points: np.ndarray, counts: np.ndarray) -> list[Contribution]:
+    """One point from each client."""
+    nothing = Histogram(points.shape[1])
+    return [
+        Contribution(i, nothing, Histogram.of(points[i : i + 1], counts[i : i + 1]), 1)
+        for i in range(len(points))
+    ]
+
+
 @pytest.mark.parametrize(
     "params",
     [
@@ -42,17 +53,18 @@ def configuration(n_features: int = 2, step: float = 0.01) -> Configuration:
     ids=str,
 )
 @pytest.mark.parametrize("n_features", [1, 3, 40])
-def test_through_the_code_the_model_is_the_plain_one(
-    params: dict[str, object], n_features: int, rng: np.random.Generator
+@pytest.mark.parametrize("aggregation", ["scma", "secure"])
+def test_the_model_is_the_plain_one(
+    params: dict[str, object], n_features: int, aggregation: str, rng: np.random.Generator
 ) -> None:
     X = rng.random((120, n_features))
     clients = rng.integers(0, 6, 120)
     new, new_clients = rng.random((10, n_features)), rng.integers(4, 8, 10)
 
-    def history(aggregation: str) -> list[str]:
+    def history(how: str) -> list[str]:
         settings = {"step": 1e-3, **params}
         model = FederatedKMeans(
-            3, bounds=(0, 1), aggregation=aggregation, random_state=1, n_init=3, **settings
+            3, bounds=(0, 1), aggregation=how, random_state=1, n_init=3, **settings
         )
         digests = [model.fit(X, clients=clients).model_digest_]
         for change in (
@@ -66,7 +78,7 @@ def test_through_the_code_the_model_is_the_plain_one(
             digests.append(model.model_digest_)
         return digests
 
-    assert history("scma") == history("plain")
+    assert history(aggregation) == history("plain")
 
 
 def test_the_report_says_what_the_sum_took(rng: np.random.Generator) -> None:
@@ -79,15 +91,17 @@ def test_the_report_says_what_the_sum_took(rng: np.random.Generator) -> None:
 def test_room_grows_until_the_sum_fits(n: int, rng: np.random.Generator) -> None:
     config = configuration()
     points = np.stack(np.divmod(rng.permutation(10_000)[:n], 100), axis=1)
-    one_each = [Histogram.of(points[i : i + 1], np.array([i + 1])) for i in range(n)]
-    total = CodedSum(config)(one_each, max(1, n))
-    assert total == PlainSum(config)(one_each, n)
+    one_each = contributions(points, np.arange(1, n + 1))
+    total = CodedSum(config)(one_each)
+    assert total == PlainSum(config)(one_each)
     assert len(total) == n
 
 
 def test_a_sum_with_more_points_than_can_be_is_refused(rng: np.random.Generator) -> None:
     points = np.stack(np.divmod(rng.permutation(10_000)[:50], 100), axis=1)
-    one_each = [Histogram.of(points[i : i + 1], np.array([1])) for i in range(50)]
+    many = replace(
+        contributions(points[:1], np.ones(1))[0], after=Histogram.of(points, np.ones(50, int))
+    )
     with pytest.raises(DecodeError) as caught:
-        CodedSum(configuration())(one_each, 49)
+        CodedSum(configuration())([many])
     assert caught.value.cause is Cause.CORRUPTED

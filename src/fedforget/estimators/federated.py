@@ -70,9 +70,10 @@ class FederatedKMeans(CentreEstimator):
         again more often.
     representatives : {"means", "seeds"}, default="means"
         What stands for a local cluster: the mean of its records, or the seed (a record) itself.
-    aggregation : {"plain", "scma", "centroids"}, default="plain"
+    aggregation : {"plain", "scma", "secure", "centroids"}, default="plain"
         ``"plain"`` adds the histograms up in the clear; ``"scma"`` adds up their encodings and
-        decodes the sum, which gives the same model.  ``"centroids"`` reports representatives
+        decodes the sum; ``"secure"`` runs the whole protocol, in which the server sees masked
+        encodings only.  All three give the same model.  ``"centroids"`` reports representatives
         exactly, without the grid (the paper's Alg. 5).
     mode : {"exact", "paper"}, default="exact"
         ``"paper"`` follows the paper's Alg. 4 as printed, for comparison: seeds represent, and a

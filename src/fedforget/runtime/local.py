@@ -23,7 +23,7 @@ from fedforget.clustering.records import RecordTable
 from fedforget.clustering.server import ServerModel
 from fedforget.configuration import Configuration
 from fedforget.report import Name, Report, Stopwatch
-from fedforget.runtime.sums import SUMS
+from fedforget.runtime.sums import SUMS, Contribution
 
 _ROW_BITS = 40
 _ROW_MASK = (1 << _ROW_BITS) - 1
@@ -59,6 +59,7 @@ class LocalFederation:
         n_jobs: int | None = None,
     ) -> None:
         self.config = config
+        self.aggregation = aggregation
         self._sum = SUMS[aggregation](config)
         self.root = root
         self.n_jobs = n_jobs
@@ -235,21 +236,20 @@ class LocalFederation:
         joined: tuple[Name, ...] = (),
     ) -> Report:
         """Bring the aggregate and the model up to date with what clients report."""
-        changes = []
+        contributions = []
         with watch.part("clients"):
-            most = 2 * sum(client.partition.n_seeds for client in self.clients.values())
             nothing = Histogram(self.config.grid.n_features)
             for name in left:
                 client = self.clients.pop(name)
                 del self._by_number[client.number]
-                changes.append(nothing - client.reported)
+                contributions.append(_contribution(client, nothing, leaves=True))
             for client in changed:
                 if client.name in self.clients:
                     reported = self.config.histogram_of(client.partition)
-                    changes.append(reported - client.reported)
+                    contributions.append(_contribution(client, reported))
                     client.reported = reported
         with watch.part("sum"):
-            delta = self._sum(changes, most)
+            delta = self._sum(contributions)
         with watch.part("server"):
             if len(delta):
                 self.aggregate += delta
@@ -261,14 +261,19 @@ class LocalFederation:
             changed_points=len(delta),
             server="ran" if len(delta) else "unchanged",
             work=replace(self.server.work) if len(delta) else None,
+            traffic=self._sum.traffic,
             seconds=watch.total(),
         )
 
     def restore_reports(self, reports: dict[Name, Histogram]) -> None:
         """Set what the server has counted of each client (``mode="paper"`` may lag behind)."""
+        contributions = []
         for name, reported in reports.items():
+            self.clients[name].reported = Histogram(self.config.grid.n_features)
+            contributions.append(_contribution(self.clients[name], reported))
             self.clients[name].reported = reported
-        self.aggregate = Histogram.sum(self.config.grid.n_features, reports.values())
+        self._sum = SUMS[self.aggregation](self.config)
+        self.aggregate = self._sum(contributions)
         self.model = self.server.run(self.aggregate)
 
     def _in_parallel(self, work: Callable[[Any], Any], items: Any) -> list[Any]:
@@ -287,3 +292,9 @@ class LocalFederation:
 
 def _from_one(steps: dict[Name, int]) -> dict[Name, int]:
     return {name: step + 1 for name, step in steps.items()}
+
+
+def _contribution(
+    client: SimulatedClient, after: Histogram, *, leaves: bool = False
+) -> Contribution:
+    return Contribution(client.name, client.reported, after, client.partition.n_seeds, leaves)

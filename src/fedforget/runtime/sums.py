@@ -1,29 +1,61 @@
-"""How the clients' changes become one sum: in the clear, or through the code."""
+"""How the clients' changes become one sum: in the clear, through the code, or under masks."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from typing import Protocol
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.configuration import Configuration
+from fedforget.protocol.client import Client
+from fedforget.protocol.federation import Federation, Membership
+from fedforget.protocol.graph import Policy
+from fedforget.protocol.keys import Identity
+from fedforget.protocol.messages import Kind
+from fedforget.protocol.server import Result, Server
+from fedforget.report import Name, Traffic
+from fedforget.runtime.rounds import run_round
 from fedforget.scma import Codec, DecodeError, add, next_capacity
-
-Sum = Callable[[Sequence[Histogram], int], Histogram]
-"""Takes every client's change, and the most points that their sum can have, to the sum."""
 
 FIRST_CAPACITY = 16
 """Different points for which the vector of a change has room at first."""
 
 
+@dataclass(frozen=True)
+class Contribution:
+    """A client's histogram, as it was counted before and as it is to be counted now.
+
+    ``capacity`` is the most points that it can have; ``leaves`` says that the client goes.
+    """
+
+    name: Name
+    before: Histogram
+    after: Histogram
+    capacity: int
+    leaves: bool = False
+
+
+class Sum(Protocol):
+    """Adds up what changes.  ``traffic`` says what the last sum cost, where that is of interest."""
+
+    traffic: Traffic | None
+
+    def __call__(self, contributions: Sequence[Contribution]) -> Histogram: ...
+
+
 class PlainSum:
     """Adds histograms up in the clear."""
+
+    traffic: Traffic | None = None
 
     def __init__(self, config: Configuration) -> None:
         self._n_features = config.grid.n_features
 
-    def __call__(self, changes: Sequence[Histogram], most: int) -> Histogram:
-        return Histogram.sum(self._n_features, changes)
+    def __call__(self, contributions: Sequence[Contribution]) -> Histogram:
+        return Histogram.sum(self._n_features, (one.after - one.before for one in contributions))
 
 
 class CodedSum:
@@ -33,6 +65,8 @@ class CodedSum:
     clients encode again for twice as many points.
     """
 
+    traffic: Traffic | None = None
+
     def __init__(self, config: Configuration) -> None:
         self._codec = Codec(
             config.grid.levels,
@@ -41,23 +75,114 @@ class CodedSum:
         )
         self._n_features = config.grid.n_features
 
-    def __call__(self, changes: Sequence[Histogram], most: int) -> Histogram:
-        if not changes:
+    def __call__(self, contributions: Sequence[Contribution]) -> Histogram:
+        if not contributions:
             return Histogram(self._n_features)
+        changes = [one.after - one.before for one in contributions]
+        full = 2 * sum(one.capacity for one in contributions)
         # Whoever sends that much at once, as in a first round, need not start small.
-        capacity = min(max(FIRST_CAPACITY, *map(len, changes)), most)
+        capacity = min(max(FIRST_CAPACITY, *map(len, changes)), full)
         while True:
             codec = self._codec.with_capacity(capacity)
             vectors = (codec.encode(change.points(), change.counts()) for change in changes)
             try:
                 return Histogram.of(*codec.decode(reduce(add, vectors)))
             except DecodeError as error:
-                capacity = next_capacity(error, capacity, most)
+                capacity = next_capacity(error, capacity, full)
+
+
+class SecureSum:
+    """Runs the whole protocol, with a server and every client in this process.
+
+    Membership follows the contributions: a client that is new here, or leaves, begins a new epoch.
+    """
+
+    def __init__(self, config: Configuration) -> None:
+        self._identity = Identity(os.urandom(32))
+        self._federation = Federation(
+            identifier=os.urandom(16),
+            configuration=config.public_seed.derive("configuration").data * 2,
+            server_key=self._identity.public,
+            levels=tuple(config.grid.levels.tolist()),
+            first_capacity=FIRST_CAPACITY,
+            # In one process there is nobody to hide from, and there may be a single client.
+            policy=Policy(minimum=1),
+        )
+        self._n_features = config.grid.n_features
+        self._labels: dict[Name, str] = {}
+        self._identities: dict[str, Identity] = {}
+        self._capacities: dict[str, int] = {}
+        self._current: dict[str, Histogram] = {}
+        self._clients: dict[str, Client] = {}
+        self._server: Server | None = None
+        self.traffic: Traffic | None = None
+
+    def __call__(self, contributions: Sequence[Contribution]) -> Histogram:
+        self.traffic = None
+        if not contributions:
+            return Histogram(self._n_features)
+        for one in contributions:
+            label = self._labels.setdefault(one.name, f"client-{len(self._identities)}")
+            self._identities.setdefault(label, Identity(os.urandom(32)))
+            self._capacities[label] = one.capacity
+            self._current[label] = one.after
+        if set(self._labels.values()) != set(self._clients):
+            self._begin_epoch()
+        assert self._server is not None
+        totals: list[Histogram] = []
+
+        def take_over(result: Result) -> bytes:
+            totals.append(result.total)
+            return bytes(32)
+
+        kind: Kind = "delta" if self._server.ledger.committed_round else "full"
+        self.traffic = run_round(self._server, self._clients, kind, take_over)
+        gone = [one.name for one in contributions if one.leaves]
+        if gone:
+            self._let_go([self._labels.pop(name) for name in gone])
+        return totals[0]
+
+    def _begin_epoch(self, departed: Sequence[str] = ()) -> None:
+        """A new membership list, for everybody."""
+        members = sorted(self._labels.values())
+        membership = Membership(
+            1 if self._server is None else self._server.membership.epoch + 1,
+            {label: self._identities[label].public for label in members},
+            sum(self._capacities[label] for label in members),
+        )
+        if self._server is None:
+            self._server = Server(self._identity, self._federation, membership)
+        else:
+            self._server.adopt(membership, departed)
+        for label in members:
+            if label in self._clients:
+                self._clients[label].adopt(membership)
+            else:
+                self._clients[label] = self._new_client(label, membership)
+
+    def _new_client(self, label: str, membership: Membership) -> Client:
+        return Client(
+            label,
+            self._identities[label],
+            self._federation,
+            membership,
+            lambda: self._current[label],
+        )
+
+    def _let_go(self, labels: Sequence[str]) -> None:
+        for label in labels:
+            del self._clients[label], self._current[label], self._capacities[label]
+        if self._labels:
+            self._begin_epoch(labels)
+        else:
+            # Nobody is left to run another round with; the next client begins anew.
+            self._server = None
 
 
 SUMS: dict[str, Callable[[Configuration], Sum]] = {
     "plain": PlainSum,
     "scma": CodedSum,
+    "secure": SecureSum,
     "centroids": PlainSum,
 }
 """How each ``aggregation`` adds up."""
