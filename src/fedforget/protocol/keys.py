@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -39,11 +40,11 @@ class Identity:
 
     seed: bytes = field(repr=False)
 
-    @property
+    @cached_property
     def _key(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self.seed)
 
-    @property
+    @cached_property
     def public(self) -> bytes:
         """The key that others pin."""
         return self._key.public_key().public_bytes_raw()
@@ -67,20 +68,20 @@ class Agreement:
 
     private: bytes = field(repr=False)
 
-    @property
+    @cached_property
+    def _key(self) -> X25519PrivateKey:
+        return X25519PrivateKey.from_private_bytes(self.private)
+
+    @cached_property
     def public(self) -> bytes:
-        return _private(self.private).public_key().public_bytes_raw()
+        return self._key.public_key().public_bytes_raw()
 
     def with_peer(self, peer: bytes) -> bytes:
         """The secret shared with the owner of a public key."""
         try:
-            return _private(self.private).exchange(X25519PublicKey.from_public_bytes(peer))
+            return self._key.exchange(X25519PublicKey.from_public_bytes(peer))
         except ValueError:
             raise BadShareError("a key of low order was advertised") from None
-
-
-def _private(data: bytes) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(data)
 
 
 def derive(secret: bytes, label: str, context: bytes) -> bytes:

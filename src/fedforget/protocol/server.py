@@ -305,7 +305,8 @@ class Server:
 
     @property
     def _dead(self) -> tuple[str, ...]:
-        return tuple(name for name in self._sharers if name not in set(self._alive))
+        alive = set(self._alive)
+        return tuple(name for name in self._sharers if name not in alive)
 
     # -- going on ------------------------------------------------------------------------------
 
