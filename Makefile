@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: demo test lint format bench fuzz clean help
+.PHONY: demo test lint format bench fuzz faults clean help
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,10 @@ fuzz: $(VENV)/dev  ## ten million corrupted vectors; takes half an hour
 	@$(BIN)/fedforget warm-up
 	FEDFORGET_FUZZ=100 $(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal tests/scma/test_codec_contract.py
 
+faults: $(VENV)/dev  ## ten thousand rounds under a seeded fault injector
+	@$(BIN)/fedforget warm-up
+	@$(SINGLE) $(BIN)/python tests/simulator/__main__.py --schedules 10000 --jobs 2
+
 lint: $(VENV)/dev  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,7 +37,7 @@ format: $(VENV)/dev  ## let ruff mend what it can
 
 bench: $(VENV)/dev  ## every benchmark, single-threaded
 	@$(BIN)/fedforget warm-up
-	@for script in seeding forgetting memory quality replay scma; do \
+	@for script in seeding forgetting memory quality replay scma securesum; do \
 	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove everything that these commands made

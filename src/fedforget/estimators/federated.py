@@ -114,6 +114,8 @@ class FederatedKMeans(CentreEstimator):
         The step in force.
     model_digest_ : str
         SHA-256 of the parameters, the aggregate and the centroids.  Equal digests are equal models.
+    fit_report_ : Report
+        What the last ``fit`` did; ``forget``, ``learn`` and ``forget_clients`` return theirs.
     n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Notes
@@ -197,8 +199,9 @@ class FederatedKMeans(CentreEstimator):
             config = self._configure(self._bounds_for(rows), self._step_for(n), root)
             self._check_new(config, rows, n, check_flag("clip", self.clip))
             federation = LocalFederation(config, root, self.aggregation, self.n_jobs)
-            federation.learn(rows, id_column, names, _conversion(config.grid, self.clip))
+            report = federation.learn(rows, id_column, names, _conversion(config.grid, self.clip))
             self._adopt(federation, self.get_params(deep=False))
+            self.fit_report_ = report
         return self
 
     def _bounds_for(self, rows: Floats) -> Floats:
