@@ -14,8 +14,11 @@ LAYERS = [
     {"errors", "digests", "compilation"},
     {"clustering", "scma"},
     {"protocol", "configuration", "report", "warmup"},
+    {"parties"},
     {"runtime"},
     {"estimators"},
+    {"baselines"},
+    {"bench"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.partition import FIXED_POINT_BITS, MAX_RECORDS, SeededPartition
+from fedforget.clustering.partition import FIXED_POINT_BITS, MAX_RECORDS
 from fedforget.clustering.prf import Ints, Secret
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.clustering.server import (
@@ -29,6 +29,17 @@ Lattice = Literal["grid", "fixed-point"]
 Mode = Literal["exact", "paper"]
 
 _FIXED = 2.0**FIXED_POINT_BITS
+
+
+class LocalClusters(Protocol):
+    """What a report is computed from: the clusters of one owner, without the records."""
+
+    @property
+    def seeds(self) -> Floats: ...
+    @property
+    def sizes(self) -> Ints: ...
+    @property
+    def sums(self) -> Ints: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +83,7 @@ class Configuration:
 
     # -- the client's side ---------------------------------------------------------------------
 
-    def representatives_of(self, partition: SeededPartition) -> Ints:
+    def representatives_of(self, partition: LocalClusters) -> Ints:
         """The lattice point that stands for each local cluster."""
         if self.representatives == "seeds":
             units = self.grid.to_units(partition.seeds)
@@ -84,7 +95,7 @@ class Configuration:
             return sums // sizes + (2 * (sums % sizes) >= sizes)
         return self.grid.bins_of_units(sums / sizes / _FIXED)
 
-    def histogram_of(self, partition: SeededPartition) -> Histogram:
+    def histogram_of(self, partition: LocalClusters) -> Histogram:
         """What a client reports: the size of each local cluster at its representative."""
         return Histogram.of(self.representatives_of(partition), partition.sizes)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedforget import __version__
+from fedforget.cli import client, server
 
 app = typer.Typer(
     help="Cluster data that may not be pooled, and forget records that may not be kept.",
@@ -17,6 +18,8 @@ app = typer.Typer(
     # A traceback must never print the values of variables: they may be records or secrets.
     pretty_exceptions_show_locals=False,
 )
+app.add_typer(server.app, name="server")
+app.add_typer(client.app, name="client")
 
 
 def _show_version(wanted: bool) -> None:
@@ -55,6 +58,65 @@ def demo(
     from fedforget.cli.demo import run_demo
 
     run_demo(out, seed, as_json)
+
+
+@app.command("round")
+def round_(
+    server: Annotated[Path, typer.Argument(help="The server's directory.")],
+    clients: Annotated[list[Path], typer.Argument(help="The clients' directories.")],
+    full: Annotated[
+        bool, typer.Option("--full", help="Count everybody anew instead of what changed.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Run one round of the secure sum over directories of this machine.
+
+    The first round is a full one, later ones sum up what changed. A round that was cut off is
+    finished or repeated by the next one; nothing is lost or counted twice.
+
+    Example: `fedforget round server/ aarhus/ bologna/ coimbra/`
+    """
+    from fedforget.cli.rounds import run_round
+
+    run_round(server, clients, full, as_json)
+
+
+@app.command()
+def verify(
+    receipt: Annotated[Path, typer.Argument(help="The receipt, a JSON file.")],
+    federation: Annotated[Path, typer.Option(help="The federation file.")],
+    ids_file: Annotated[
+        Path | None, typer.Option(help="Ids, one a line: which of them does it cover?")
+    ] = None,
+    salt: Annotated[
+        str | None, typer.Option(help="The salt that was handed out with the request.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Check a receipt: what it proves, and what it does not. Exit status 0 or 1.
+
+    Example: `fedforget verify receipt-1.json --federation federation.toml`
+    """
+    from fedforget.cli.receipts import verify_receipt
+
+    verify_receipt(receipt, federation, ids_file, salt, as_json)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A client's or the server's directory.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print where it is as JSON.")] = False,
+) -> None:
+    """Draw a directory as one self-contained HTML page.
+
+    Example: `fedforget report server/ -o report.html`
+    """
+    from fedforget.cli.report import write_report
+
+    write_report(folder, out, as_json)
 
 
 @app.command("warm-up")

@@ -113,7 +113,11 @@ def keys_of_ids(secret: Secret, ids: Ids) -> Keys:
     """The record keys of ``ids`` under an owner's secret."""
     if ids.dtype.kind == "i":
         return keys_of_integers(secret, _INTEGER_TAG, ids)
-    encoded = [encode_id(text) for text in ids.tolist()]
+    return keys_of_encoded(secret, [encode_id(text) for text in ids.tolist()])
+
+
+def keys_of_encoded(secret: Secret, encoded: Sequence[bytes]) -> Keys:
+    """The record keys of ids that are encoded already."""
     offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
     np.cumsum([len(item) for item in encoded], out=offsets[1:])
     return keys_of_messages(secret, b"".join(encoded), offsets)

@@ -165,6 +165,11 @@ class Client:
     current : gives the histogram that the client would like to be counted with.
     ledger : what is remembered from before; an empty one for a new member.
     entropy : source of random bytes.
+
+    Attributes
+    ----------
+    stage, ledger : where the client stands.
+    notice : the commit notice that the ledger last followed, as it was received.
     """
 
     def __init__(
@@ -184,6 +189,7 @@ class Client:
         self.membership = membership
         self.ledger = ledger or Ledger(Histogram(len(federation.levels)))
         self.stage: Stage = Idle()
+        self.notice: bytes | None = None
         self._identity = identity
         self._current = current
         self._entropy = entropy
@@ -220,6 +226,8 @@ class Client:
         letter.check(self.federation.server_key)
         stage, ledger, body = self._handle(payload)
         answer = None if body is None else self._seal(payload.context, body)
+        if ledger.committed != self.ledger.committed:
+            self.notice = payload.body.notice if isinstance(payload.body, Open) else data
         self.stage, self.ledger, self._last = stage, ledger, (fingerprint, answer)
         return answer
 

@@ -1,0 +1,324 @@
+"""``federation.toml``: everything that the parties of a federation must agree on.
+
+Its digest covers every value.  Members are not in it: their list is numbered and signed, so that
+old receipts can still be checked when somebody joins or leaves.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+import numpy as np
+
+from fedforget.clustering.grid import Grid
+from fedforget.clustering.prf import Secret
+from fedforget.configuration import Configuration, Representatives, ServerPoints
+from fedforget.digests import Digest
+from fedforget.errors import FedforgetError
+from fedforget.protocol.federation import Federation
+from fedforget.protocol.graph import Policy
+
+VERSION = 1
+Scale = Literal["none", "box"]
+
+
+class FederationFileError(FedforgetError, ValueError):
+    """A federation file that cannot be used; the message names the key and the line."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column, and the public bounds between which its values lie."""
+
+    name: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """What the model depends on."""
+
+    n_clusters: int
+    local_clusters: int
+    scale: Scale
+    step: float
+    shift: bool
+    representatives: Representatives
+    server_points: ServerPoints
+    n_init: int
+    max_iter: int
+    public_seed: str
+
+
+@dataclass(frozen=True)
+class ProtocolPart:
+    """What the secure sum depends on.  ``deadline`` is how many seconds a stage may last."""
+
+    dropout: float
+    colluding: float
+    minimum: int
+    first_capacity: int
+    deadline: float
+
+
+@dataclass(frozen=True)
+class FederationFile:
+    """A federation's fixed part."""
+
+    name: str
+    identifier: str
+    server_key: str
+    model: ModelPart
+    protocol: ProtocolPart
+    features: tuple[Feature, ...]
+
+    # -- reading and writing -------------------------------------------------------------------
+
+    @classmethod
+    def read(cls, path: Path) -> FederationFile:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise FederationFileError(f"{path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise FederationFileError(f"{path} is not UTF-8 text") from None
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, source: str = "federation.toml") -> FederationFile:
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise FederationFileError(f"{source}: {error}") from None
+        return _Reader(source, text).federation(data)
+
+    def text(self) -> str:
+        """The file's contents, in one canonical form."""
+        lines = [
+            "# A fedforget federation.  Every party has this file; a single differing value, and",
+            "# the parties refuse each other.  Bounds, step and seeds are public.",
+            "",
+            f"version = {VERSION}",
+            f"name = {_toml(self.name)}",
+            f"identifier = {_toml(self.identifier)}",
+            f"server_key = {_toml(self.server_key)}",
+        ]
+        for title, part in (("model", self.model), ("protocol", self.protocol)):
+            lines += ["", f"[{title}]"]
+            lines += [f"{one.name} = {_toml(getattr(part, one.name))}" for one in fields(part)]
+        for feature in self.features:
+            lines += ["", "[[features]]"]
+            lines += [f"{key} = {_toml(value)}" for key, value in vars(feature).items()]
+        return "\n".join(lines) + "\n"
+
+    # -- what follows from it ------------------------------------------------------------------
+
+    def values(self) -> dict[str, Any]:
+        """Every value by its key, as an error message would name it."""
+        flat: dict[str, Any] = {
+            key: getattr(self, key) for key in ("name", "identifier", "server_key")
+        }
+        for title, part in (("model", self.model), ("protocol", self.protocol)):
+            flat |= {f"{title}.{key}": value for key, value in vars(part).items()}
+        flat["features"] = len(self.features)
+        for number, feature in enumerate(self.features, 1):
+            flat |= {f"features[{number}].{key}": value for key, value in vars(feature).items()}
+        return flat
+
+    def difference(self, other: FederationFile) -> str | None:
+        """The first key in which two files differ, None if they agree."""
+        ours, theirs = self.values(), other.values()
+        for key in [*ours, *(key for key in theirs if key not in ours)]:
+            if ours.get(key) != theirs.get(key):
+                return f"{key} is {ours.get(key)!r} here and {theirs.get(key)!r} there"
+        return None
+
+    @property
+    def digest(self) -> bytes:
+        digest = Digest("federation")
+        for key, value in self.values().items():
+            digest.field(key, value)
+        return digest.bytes()
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [feature.name for feature in self.features]
+
+    def configuration(self) -> Configuration:
+        """The public parameters, as the mathematics wants them."""
+        seed = Secret(bytes.fromhex(self.model.public_seed))
+        bounds = np.array([(feature.low, feature.high) for feature in self.features])
+        return Configuration(
+            n_clusters=self.model.n_clusters,
+            local_clusters=self.model.local_clusters,
+            grid=Grid(
+                bounds,
+                self.model.step,
+                self.model.scale,
+                seed.derive("shift") if self.model.shift else None,
+            ),
+            representatives=self.model.representatives,
+            lattice="grid",
+            server_points=self.model.server_points,
+            mode="exact",
+            n_init=self.model.n_init,
+            max_iter=self.model.max_iter,
+            tol=0.0,
+            public_seed=seed,
+        )
+
+    def protocol_federation(self) -> Federation:
+        """The same for the protocol."""
+        levels = self.configuration().grid.levels
+        return Federation(
+            identifier=bytes.fromhex(self.identifier),
+            configuration=self.digest,
+            server_key=bytes.fromhex(self.server_key),
+            levels=tuple(levels.tolist()),
+            first_capacity=self.protocol.first_capacity,
+            policy=Policy(
+                dropout=self.protocol.dropout,
+                colluding=self.protocol.colluding,
+                minimum=self.protocol.minimum,
+            ),
+        )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "model.n_clusters": (1, 10**6),
+    "model.local_clusters": (1, 10**6),
+    "model.step": (1e-9, 1.0),
+    "model.n_init": (1, 10**4),
+    "model.max_iter": (1, 10**6),
+    "protocol.dropout": (0.0, 0.999),
+    "protocol.colluding": (0.0, 0.999),
+    "protocol.minimum": (1, 10**5),
+    "protocol.first_capacity": (1, 10**6),
+    "protocol.deadline": (0.001, 10**6),
+}
+_HEX = {"identifier": 16, "server_key": 32, "model.public_seed": 16}
+
+
+class _Reader:
+    """Takes parsed TOML to a :class:`FederationFile`, or says what is wrong and where."""
+
+    def __init__(self, source: str, text: str) -> None:
+        self.source = source
+        self.lines = text.splitlines()
+
+    def federation(self, data: dict[str, Any]) -> FederationFile:
+        if data.get("version") != VERSION:
+            raise self.error("version", f"must be {VERSION}, got {data.get('version')!r}")
+        known = {"version", "name", "identifier", "server_key", "model", "protocol", "features"}
+        self.no_others(data, known, "")
+        result = FederationFile(
+            name=self.value(data, "name", str, ""),
+            identifier=self.value(data, "identifier", str, ""),
+            server_key=self.value(data, "server_key", str, ""),
+            model=self.part(data, "model", ModelPart),
+            protocol=self.part(data, "protocol", ProtocolPart),
+            features=self.features(data),
+        )
+        if not result.name:
+            raise self.error("name", "must not be empty")
+        if result.protocol.dropout + result.protocol.colluding >= 1:
+            raise self.error("protocol.dropout", "and protocol.colluding must sum to less than 1")
+        return result
+
+    def part(self, data: dict[str, Any], title: str, kind: type[Any]) -> Any:
+        section = data.get(title)
+        if not isinstance(section, dict):
+            raise self.error(title, "is missing: there must be a section of this name")
+        hints = get_type_hints(kind)
+        self.no_others(section, set(hints), f"{title}.")
+        return kind(**{key: self.value(section, key, hints[key], f"{title}.") for key in hints})
+
+    def features(self, data: dict[str, Any]) -> tuple[Feature, ...]:
+        entries = data.get("features")
+        if not isinstance(entries, list) or not entries:
+            raise self.error("features", "must list at least one feature")
+        found: list[Feature] = []
+        for number, entry in enumerate(entries, 1):
+            prefix = f"features[{number}]."
+            self.no_others(entry, {"name", "low", "high"}, prefix)
+            feature = Feature(
+                self.value(entry, "name", str, prefix),
+                self.value(entry, "low", float, prefix),
+                self.value(entry, "high", float, prefix),
+            )
+            if not feature.name or any(feature.name == other.name for other in found):
+                raise self.error(f"{prefix}name", f"{feature.name!r} is empty or there twice")
+            if not feature.low <= feature.high:
+                raise self.error(f"{prefix}high", "must not be below low")
+            found.append(feature)
+        return tuple(found)
+
+    def value(self, section: dict[str, Any], key: str, kind: Any, prefix: str) -> Any:
+        path = prefix + key
+        if key not in section:
+            raise self.error(path, "is missing")
+        value = section[key]
+        choices = get_args(kind)
+        if choices:
+            if value not in choices:
+                raise self.error(path, f"must be one of {', '.join(choices)}; got {value!r}")
+            return value
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise self.error(path, f"must be a {kind.__name__}, got {value!r}")
+        if kind is float and not np.isfinite(value):
+            raise self.error(path, f"must be finite, got {value!r}")
+        if path in _RANGES:
+            low, high = _RANGES[path]
+            if not low <= value <= high:
+                raise self.error(path, f"must be between {low:g} and {high:g}, got {value!r}")
+        if path in _HEX and not re.fullmatch(rf"[0-9a-f]{{{2 * _HEX[path]}}}", value):
+            raise self.error(path, f"must be {2 * _HEX[path]} hexadecimal digits")
+        return value
+
+    def no_others(self, section: dict[str, Any], known: set[str], prefix: str) -> None:
+        for key in section:
+            if key not in known:
+                raise self.error(prefix + key, "is not a key of a federation file")
+
+    def error(self, path: str, problem: str) -> FederationFileError:
+        line = self.line_of(path)
+        where = f", line {line}" if line else ""
+        return FederationFileError(f"{self.source}{where}: {path} {problem}")
+
+    def line_of(self, path: str) -> int | None:
+        """Where a key stands, or the section that it is missing from."""
+        *section, key = path.split(".")
+        title, _, number = (section[0] if section else "").partition("[")
+        start = 0
+        if title:
+            wanted = int(number.rstrip("]")) if number else 1
+            heads = [
+                at
+                for at, line in enumerate(self.lines, 1)
+                if re.match(rf"\s*\[+\s*{re.escape(title)}\s*\]", line)
+            ]
+            if len(heads) < wanted:
+                return None
+            start = heads[wanted - 1]
+        for at in range(start, len(self.lines)):
+            if re.match(rf"\s*\[*\s*[\"']?{re.escape(key)}[\"']?\s*[\]=]", self.lines[at]):
+                return at + 1
+            if re.match(r"\s*\[", self.lines[at]):
+                break
+        return start or None

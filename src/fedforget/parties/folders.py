@@ -1,0 +1,86 @@
+"""A party's directory: private to its owner, and used by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedforget.errors import FedforgetError
+
+LOCK = "lock"
+
+
+class FolderError(FedforgetError):
+    """A directory that is missing, taken, in use, or open to others."""
+
+
+def make_private(folder: Path) -> None:
+    """Make a directory that only its owner can enter; it must not hold anything yet."""
+    if folder.exists() and any(folder.iterdir()):
+        raise FolderError(f"{folder} is not empty; choose another directory")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise FolderError(f"{folder} cannot be made: {error.strerror}") from None
+
+
+def check_private(folder: Path) -> None:
+    """Refuse a directory, or a file in it, that others can read or write."""
+    if not folder.is_dir():
+        raise FolderError(f"{folder} is not a directory")
+    for path in (folder, *sorted(folder.rglob("*"))):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & 0o077:
+            wanted = "700" if path.is_dir() else "600"
+            raise FolderError(
+                f"{path} can be read or written by others (mode {mode:o}); "
+                f"run: chmod {wanted} {path}"
+            )
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a directory for this process; a second one is told so instead of waiting."""
+    check_private(folder)
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FolderError(f"{folder} cannot be written: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise FolderError(f"{folder} is in use by another process; try again later") from None
+        yield
+    finally:
+        os.close(descriptor)
