@@ -45,7 +45,7 @@ PROTOCOL = [
     {"graph", "shares"},
     {"federation", "messages"},
     {"client"},
-    {"server"},
+    {"server", "memory"},
 ]
 INSIDE = {
     package: {name: level for level, names in enumerate(order) for name in names}

@@ -1,0 +1,50 @@
+"""A client's attempt as bytes, for runtimes that start a process for every message.
+
+The bytes hold secrets.  They may live in a runtime's memory between two messages of one attempt, and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fedforget.protocol.client import (
+    Advertised,
+    Client,
+    Consented,
+    Idle,
+    Revealed,
+    Sent,
+    Shared,
+    Stage,
+)
+from fedforget.protocol.errors import MalformedError
+
+_KINDS: dict[str, type[Stage]] = {
+    kind.__name__: kind for kind in (Idle, Advertised, Shared, Sent, Consented, Revealed)
+}
+
+
+class _Frozen(msgspec.Struct, array_like=True):
+    kind: str
+    stage: msgspec.Raw
+    last_message: bytes
+    last_answer: bytes | None
+
+
+def freeze(client: Client) -> bytes:
+    """Where a client stands in an attempt, secrets included."""
+    message, answer = client._last
+    stage = msgspec.Raw(msgspec.msgpack.encode(client.stage))
+    return msgspec.msgpack.encode(_Frozen(type(client.stage).__name__, stage, message, answer))
+
+
+def thaw(client: Client, data: bytes) -> None:
+    """Take a client to where another process left it."""
+    try:
+        frozen = msgspec.msgpack.decode(data, type=_Frozen)
+        stage = msgspec.msgpack.decode(frozen.stage, type=_KINDS[frozen.kind])
+    except (msgspec.DecodeError, KeyError) as error:
+        raise MalformedError(f"what was remembered of the attempt is damaged: {error}") from None
+    client.stage = stage
+    client._last = frozen.last_message, frozen.last_answer
