@@ -320,8 +320,9 @@ class ClientParty:
         """What the client would like to be counted with."""
         return self.config.histogram_of(self.store.clusters(self._n_features))
 
-    def receive(self, data: bytes) -> bytes | None:
-        """Handle a message of the protocol; what must last is stored before the answer is given."""
+    @property
+    def protocol(self) -> Client:
+        """The client's part of the protocol; its attempt under way lives in memory alone."""
         if self._protocol is None:
             self._protocol = Client(
                 self.name,
@@ -331,9 +332,14 @@ class ClientParty:
                 self.histogram,
                 self.ledger(),
             )
-        before = self._protocol.ledger
-        answer = self._protocol.receive(data)
-        after = self._protocol.ledger
+        return self._protocol
+
+    def receive(self, data: bytes) -> bytes | None:
+        """Handle a message of the protocol; what must last is stored before the answer is given."""
+        protocol = self.protocol
+        before = protocol.ledger
+        answer = protocol.receive(data)
+        after = protocol.ledger
         if after != before:
             with self.store.transaction():
                 self._store_ledger(after)
