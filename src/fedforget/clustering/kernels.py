@@ -36,6 +36,16 @@ def kernel(function: Function) -> Function:
     return compiled
 
 
+def lean_kernel(function: Function) -> Function:
+    """A kernel that allocates nothing, compiled without counting references to arrays.
+
+    Else every view of an array costs two atomic operations.  Only for calls from other kernels.
+    """
+    compiled = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function)
+    KERNELS.append(compiled)
+    return compiled
+
+
 def inlined(function: Function) -> Function:
     """Compile a small helper into each kernel that calls it, where the loops can be vectorised."""
     return numba.njit(inline="always", error_model="numpy")(function)
@@ -739,7 +749,10 @@ class Runs(NamedTuple):
     """The restarts: which rows of the pool are theirs, and what is known of their seeds.
 
     Row t of restart r is row ``where[r, t]`` of the pool, for t below ``length[r]``.
-    ``free[1 : 1 + free[0]]`` lists the rows of the pool that are nobody's.
+    ``free[1 : 1 + free[0]]`` lists the rows of the pool that are nobody's.  ``about`` is a restart's
+    loss but for rounding and a constant.  ``losses`` holds each cluster's, added up as in a full run,
+    except where ``stale``; that is done for the restarts that ``contends`` marks, which alone may
+    have the lowest.
     """
 
     where: Any
@@ -747,7 +760,10 @@ class Runs(NamedTuple):
     status: Any
     seeds: Any
     scores: Any
+    about: Any
     losses: Any
+    stale: Any
+    contends: Any
     free: Any
 
 
@@ -771,17 +787,20 @@ class Desk(NamedTuple):
 
 
 @kernel
-def replay(cloud, order, changed, rows, runs, max_iter, radius2, slack, work):
+def replay(cloud, order, changed, rows, runs, desk, max_iter, radius2, slack, mass, work):
     """Bring every recorded restart up to date with some changed weights.
 
     ``cloud`` holds the new weights, ``changed`` rows of (slot, old weight, new weight); a point
     that comes or goes has the old or new weight 0.  ``order`` lists the slots in use in canonical
     order.  ``radius2`` bounds squared distances from the origin, and ``slack`` the errors of two
-    squared distances together, as :func:`squared_distance` computes them.
+    squared distances together, as :func:`squared_distance` computes them.  ``mass`` is
+    ``radius2`` times the total weight.
 
-    OUT: rows, runs; work (labels computed again, distances computed).
+    The losses are added up of those restarts alone that may have the lowest, and of these the
+    clusters that are not what they were.
+
+    OUT: rows, runs, desk; work (labels computed again, distances computed).
     """
-    desk = _desk(rows, changed.shape[0])
     for r in range(runs.status.shape[0]):
         if runs.status[r] == READY and not _winners_stand(
             cloud, changed, r, runs.seeds[r], runs.scores[r], work
@@ -789,15 +808,24 @@ def replay(cloud, order, changed, rows, runs, max_iter, radius2, slack, work):
             runs.status[r] = RERUN
         elif runs.status[r] == READY or runs.status[r] == GROW:
             runs.status[r] = _walk(
-                cloud, order, changed, rows, runs, r, max_iter, radius2, slack, desk, work
+                cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work
             )
+    lowest = np.inf
+    for r in range(runs.status.shape[0]):
+        if runs.status[r] == READY:
+            lowest = min(lowest, runs.about[r])
+    terms = order.shape[0] + cloud.values.shape[1] + runs.stale.shape[1] + 64.0
+    margin = 2.0**-48 * terms * mass
+    for r in range(runs.status.shape[0]):
+        runs.contends[r] = runs.status[r] == READY and runs.about[r] <= lowest + margin
+        if runs.contends[r]:
+            work[1] += _add_losses(cloud, order, rows, runs, r, desk)
 
 
 @kernel
-def first_row(cloud, order, rows, row, seeds, radius2, slack, work):
-    """The first assignment of a restart, to its seeds.  OUT: the row of rows, work."""
+def first_row(cloud, order, rows, row, seeds, desk, radius2, slack, work):
+    """The first assignment of a restart, to its seeds.  OUT: the row of rows, desk, work."""
     n_clusters, d = seeds.shape[0], cloud.values.shape[1]
-    desk = _desk(rows, 0)
     for k in range(n_clusters):
         seed = cloud.values[seeds[k]]
         norm = 0.0
@@ -806,8 +834,7 @@ def first_row(cloud, order, rows, row, seeds, radius2, slack, work):
         rows.norms[row, k] = norm
         rows.errors[row, k] = SINGLE * (_magnitude(norm, radius2) + 2.0 * radius2)
         desk.column[:] = norm
-        for c in range(d):
-            _add(desk.column, -2.0 * (seed[c] - cloud.origin[c]), cloud.turned[c])
+        _add_features(desk.column, -2.0, cloud.shifted[seeds[k]], cloud.turned)
         rows.estimates[row, k] = desk.column
         desk.centres[k] = seed
         desk.have[k] = True
@@ -824,28 +851,8 @@ def first_row(cloud, order, rows, row, seeds, radius2, slack, work):
     work[1] += n_clusters * order.shape[0]
 
 
-@kernel
-def _desk(rows, n_changed):
-    """An empty desk."""
-    _, n_clusters, width = rows.sums.shape
-    capacity = rows.labels.shape[1]
-    most = 2 * capacity + 3 * n_changed
-    return Desk(
-        np.zeros(1, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.zeros((2, n_clusters), np.bool_),
-        np.empty((n_clusters, width - 1)),
-        np.zeros(n_clusters, np.bool_),
-        np.empty(capacity),
-        np.empty(capacity, np.int64),
-    )
-
-
-@kernel
-def _walk(cloud, order, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
+@lean_kernel
+def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
     """Bring one restart up to date, row by row.  Returns its status.  OUT: rows, runs, desk, work.
 
     The rows that are there follow the changes.  Further ones, if it takes any, start as copies
@@ -874,7 +881,7 @@ def _walk(cloud, order, changed, rows, runs, r, max_iter, radius2, slack, desk, 
         desk.have[:] = False
         if t == 0:
             for k in range(desk.have.shape[0]):
-                desk.centres[k] = cloud.values[runs.seeds[r, k]]
+                _copy(cloud.values[runs.seeds[r, k]], desk.centres[k])
                 desk.have[k] = True
         elif not _move_centres(
             cloud, rows, above, row, before, t == 1 and not old, radius2, desk, work
@@ -919,28 +926,40 @@ def _walk(cloud, order, changed, rows, runs, r, max_iter, radius2, slack, desk, 
         runs.free[0] += 1
         runs.free[runs.free[0]] = where[later]
     runs.length[r] = t + 1
+    d = cloud.values.shape[1]
+    about = 0.0
     for k in range(touched.shape[0]):
-        touched[k] = touched[k] or before[k] or t + 1 != length
-        if touched[k]:
-            runs.losses[r, k] = 0.0
-            _centre_of(cloud, rows, above, k, desk)
-    work[1] += _add_losses(cloud, order, rows.labels[row], touched, desk, runs.losses[r])
+        if touched[k] or before[k] or t + 1 != length:
+            runs.stale[r, k] = True
+        # The sum of w (|c|^2 - 2 x.c); that of w |x|^2 is the same for every restart.
+        after = rows.sums[row, k]
+        about += np.float64(after[d]) * rows.norms[row, k]
+        about -= 2.0 * _mixed(rows.sums[above, k], after, d)
+    runs.about[r] = about
     return READY
 
 
-@kernel
+@lean_kernel
 def _copy_row(rows, source, row):
     """Let a row start as a copy of another.  OUT: rows."""
-    rows.labels[row] = rows.labels[source]
-    rows.estimates[row] = rows.estimates[source]
-    rows.near[row] = rows.near[source]
-    rows.other[row] = rows.other[source]
-    rows.errors[row] = rows.errors[source]
-    rows.norms[row] = rows.norms[source]
-    rows.sums[row] = rows.sums[source]
+    _copy(rows.labels[source], rows.labels[row])
+    _copy(rows.near[source], rows.near[row])
+    _copy(rows.other[source], rows.other[row])
+    _copy(rows.errors[source], rows.errors[row])
+    _copy(rows.norms[source], rows.norms[row])
+    for k in range(rows.norms.shape[1]):
+        _copy(rows.estimates[source, k], rows.estimates[row, k])
+        _copy(rows.sums[source, k], rows.sums[row, k])
 
 
-@kernel
+@lean_kernel
+def _copy(source, target):
+    """Copy numbers; an assignment of whole arrays would allocate.  OUT: target."""
+    for i in range(target.shape[0]):
+        target[i] = source[i]
+
+
+@lean_kernel
 def _list_moves(cloud, rows, above, row, touched, desk):
     """Note what has moved from one row to the next.  OUT: touched, desk."""
     touched[:] = False
@@ -1072,7 +1091,16 @@ def _norm(sums, d):
     return norm / (np.float64(sums[d]) * np.float64(sums[d]))
 
 
-@kernel
+@inlined
+def _mixed(sums, after, d):
+    """Inner product of a mean, by its sums, and other sums."""
+    product = 0.0
+    for c in range(d):
+        product += np.float64(sums[c]) * np.float64(after[c])
+    return product / np.float64(sums[d])
+
+
+@lean_kernel
 def _estimate_column(cloud, rows, above, k, norm, column):
     """All points' estimates for a centre, from scratch.  OUT: column.
 
@@ -1092,18 +1120,34 @@ def _estimate_column(cloud, rows, above, k, norm, column):
                 factor = -2.0 * np.float64(cloud.weights[slot]) / total
                 _add(column, factor, cloud.products[cloud.place[slot]])
     else:
-        for c in range(d):
-            _add(column, -2.0 * np.float64(sums[c]) / total, cloud.turned[c])
+        _add_features(column, -2.0 / total, sums, cloud.turned)
 
 
-@kernel
+@lean_kernel
 def _add(column, factor, vector):
     """column += factor * vector.  OUT: column."""
     for i in range(column.shape[0]):
         column[i] += factor * np.float64(vector[i])
 
 
-@kernel
+@lean_kernel
+def _add_features(column, factor, vector, turned):
+    """column += factor * (vector . each point), four features at a time.  OUT: column."""
+    d = turned.shape[0]
+    for group in range(d // 4):
+        c = group * 4
+        x0, x1, x2, x3 = turned[c], turned[c + 1], turned[c + 2], turned[c + 3]
+        f0 = factor * np.float64(vector[c])
+        f1 = factor * np.float64(vector[c + 1])
+        f2 = factor * np.float64(vector[c + 2])
+        f3 = factor * np.float64(vector[c + 3])
+        for i in range(column.shape[0]):
+            column[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
+    for c in range(d - d % 4, d):
+        _add(column, factor * np.float64(vector[c]), turned[c])
+
+
+@lean_kernel
 def _store_column(column, k, labels, estimates, near, other):
     """Keep the estimates for centre k.  OUT: estimates, near, other."""
     for i in range(column.shape[0]):
@@ -1120,7 +1164,7 @@ def _shift_column(a, b, f, x, g, y, k, labels, estimates, near, other):
 @inlined
 def _store(i, estimate, k, labels, estimates, near, other):
     """Keep the estimate of a point for centre k, without a branch.  OUT: the three at i."""
-    own = labels[i] == k
+    own = labels[i] == np.int32(k)
     nearest, lowest = near[i], other[i]
     lower = estimate if estimate < lowest else lowest
     estimates[i] = estimate
@@ -1192,7 +1236,7 @@ def put_point(cloud, slot, coordinates, key0, key1):
     return radius2, reach2
 
 
-@kernel
+@lean_kernel
 def _know(cloud, slot, column):
     """Have a point's inner products computed; False if there is no room.  OUT: cloud, column."""
     row = cloud.place[slot]
@@ -1204,9 +1248,8 @@ def _know(cloud, slot, column):
         cloud.known[0] = row + 1
         cloud.known[1 + row] = slot
     column[:] = 0.0
-    for c in range(cloud.turned.shape[0]):
-        _add(column, cloud.shifted[slot, c], cloud.turned[c])
-    cloud.products[row] = column
+    _add_features(column, 1.0, cloud.shifted[slot], cloud.turned)
+    _copy(column, cloud.products[row])
     return True
 
 
@@ -1301,7 +1344,7 @@ def _centre_of(cloud, rows, above, k, desk):
         desk.have[k] = True
 
 
-@kernel
+@lean_kernel
 def centre_of(sums, origin, centre):
     """A cluster's mean from its sums.  OUT: centre."""
     d = origin.shape[0]
@@ -1328,21 +1371,33 @@ def _count_moves(before, after):
     return count
 
 
-@kernel
-def _add_losses(cloud, order, labels, wanted, desk, losses):
-    """Losses of the wanted clusters, point by point in canonical order.  OUT: desk, losses."""
+@lean_kernel
+def _add_losses(cloud, order, rows, runs, r, desk):
+    """Losses of a restart's stale clusters, point by point in canonical order.  OUT: runs, desk.
+
+    Returns how many points they have.
+    """
+    stale, losses = runs.stale[r], runs.losses[r]
+    last = runs.length[r] - 1
+    labels = rows.labels[runs.where[r, last]]
+    desk.have[:] = False
+    for k in range(stale.shape[0]):
+        if stale[k]:
+            losses[k] = 0.0
+            _centre_of(cloud, rows, runs.where[r, last - 1], k, desk)
     count = 0
     for p in range(order.shape[0]):
         desk.listed[count] = order[p]
-        count += 1 if wanted[labels[order[p]]] else 0
+        count += 1 if stale[labels[order[p]]] else 0
     for p in range(count):
         slot = desk.listed[p]
         distance = squared_distance(cloud.values[slot], desk.centres[labels[slot]])
         losses[labels[slot]] += np.float64(cloud.weights[slot]) * distance
+    stale[:] = False
     return count
 
 
-@kernel
+@lean_kernel
 def _winners_stand(cloud, changed, restart, seeds, scores, work):
     """Whether every seed still wins its step.  OUT: scores (the winners', and the runners-up).
 

@@ -159,6 +159,7 @@ class _Cache:
         self.radius2 = self.slack = 0.0
         self.cloud = self._cloud_of(points, capacity)
         self.rows, self.runs = self._room(capacity)
+        self.desk = _desk(capacity, server.n_clusters, points.coordinates.shape[1])
         self._run(range(server.n_init), work)
 
     def _cloud_of(self, points: LatticePoints, capacity: int) -> kernels.Cloud:
@@ -218,7 +219,10 @@ class _Cache:
             status=np.full(server.n_init, kernels.ABSENT),
             seeds=np.zeros((server.n_init, k), dtype=np.int64),
             scores=np.zeros((server.n_init, 2, k)),
+            about=np.zeros(server.n_init),
             losses=np.zeros((server.n_init, k)),
+            stale=np.ones((server.n_init, k), dtype=np.bool_),
+            contends=np.zeros(server.n_init, dtype=np.bool_),
             free=np.arange(room, -1, -1, dtype=np.int64),
         )
         runs.free[0] = room
@@ -290,6 +294,7 @@ class _Cache:
                 self.rows,
                 row,
                 runs.seeds[number],
+                self.desk,
                 self.radius2,
                 self.slack,
                 counters,
@@ -305,6 +310,8 @@ class _Cache:
         """Run a restart and keep its result alone."""
         model = restarts.lloyd(np.array(race.rows, dtype=np.int64), number)
         self.absent[number] = model
+        self.runs.stale[number] = True
+        self.runs.contends[number] = False
         self.runs.status[number] = kernels.ABSENT
         work.distances += self._distances_of(model)
 
@@ -317,9 +324,11 @@ class _Cache:
             changed,
             self.rows,
             self.runs,
+            self.desk,
             self.server.max_iter,
             self.radius2,
             self.slack,
+            self.total * self.radius2,
             counters,
         )
         _count(work, counters)
@@ -391,19 +400,38 @@ class _Cache:
 
     def model(self) -> ServerModel:
         """The restart with the lowest loss, the first of equals."""
-        losses = [math.fsum(parts) for parts in self.runs.losses.tolist()]
-        for number, model in self.absent.items():
-            losses[number] = model.loss
-        best = losses.index(min(losses))
+        losses = {number: model.loss for number, model in self.absent.items()}
+        for number, contends in enumerate(self.runs.contends.tolist()):
+            if contends:
+                losses[number] = math.fsum(self.runs.losses[number].tolist())
+        best = min(losses, key=lambda number: (losses[number], number))
         if best in self.absent:
             return self.absent[best]
         length = int(self.runs.length[best])
-        row, above = self.runs.where[best, length - 1], self.runs.where[best, length - 2]
+        above, row = self.runs.where[best, length - 2 : length].tolist()
         sums = self.rows.sums[above]
-        centres = (sums[:, :-1] + sums[:, -1:] * self.cloud.origin) / sums[:, -1:]
-        labels = self.rows.labels[row, self.order]
+        totals = sums[:, -1:]
+        centres = (sums[:, :-1] + totals * self.cloud.origin) / totals
+        labels = self.rows.labels[row].take(self.order)
         n_iter = min(length, self.server.max_iter)
         return ServerModel(centres, labels, losses[best], n_iter, best)
+
+
+def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
+    """Room for as many changes as are replayed, and for as many moves as there can be."""
+    notes = 4 * capacity
+    return kernels.Desk(
+        count=np.zeros(1, dtype=np.int64),
+        slot=np.empty(notes, dtype=np.int64),
+        cluster=np.empty(notes, dtype=np.int64),
+        weight=np.empty(notes, dtype=np.int64),
+        mine=np.empty(notes, dtype=np.int64),
+        touched=np.empty((2, n_clusters), dtype=np.bool_),
+        centres=np.empty((n_clusters, d)),
+        have=np.empty(n_clusters, dtype=np.bool_),
+        column=np.empty(capacity),
+        listed=np.empty(2 * capacity, dtype=np.int64),
+    )
 
 
 def _count(work: Work, counters: Ints) -> None:
