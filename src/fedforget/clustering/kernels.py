@@ -708,9 +708,9 @@ class Cloud(NamedTuple):
     """Points in slots.  A slot of weight 0 holds no point.
 
     ``shifted`` holds the coordinates counted from ``origin``, a lattice point in their midst, and
-    ``turned`` the same feature by feature.  Row ``place[slot]`` of ``products`` holds a point's inner
-    products with all points, again from there, in single precision; a point whose place is -1
-    has none.  The first ``known[0]`` rows are in use, by the slots known[1], known[2], ...
+    ``turned`` the same feature by feature.  Row ``place[slot]`` of ``products`` holds a point's
+    inner products with all points, again from there, in single precision; a point whose place is
+    -1 has none.  The first ``known[0]`` rows are in use, by the slots known[1], known[2], ...
     """
 
     values: Any
@@ -732,7 +732,8 @@ class Trajectories(NamedTuple):
     same for every centre.  ``estimates`` holds the second, for each centre and point, to within the
     centre's entry of ``errors``, and ``norms`` holds |c|^2.  ``near`` is a point's estimate for its
     own centre, ``other`` a number not above any of its others.  ``sums`` holds each cluster's sums,
-    from the origin, and, in the last column, its weight; ``moved`` how many labels differ from the row before.
+    from the origin, and, in the last column, its weight; ``moved`` how many labels differ from
+    those of the row before.
     """
 
     labels: Any
@@ -749,10 +750,11 @@ class Runs(NamedTuple):
     """The restarts: which rows of the pool are theirs, and what is known of their seeds.
 
     Row t of restart r is row ``where[r, t]`` of the pool, for t below ``length[r]``.
-    ``free[1 : 1 + free[0]]`` lists the rows of the pool that are nobody's.  ``about`` is a restart's
-    loss but for rounding and a constant.  ``losses`` holds each cluster's, added up as in a full run,
-    except where ``stale``; that is done for the restarts that ``contends`` marks, which alone may
-    have the lowest.
+    ``free[1 : 1 + free[0]]`` lists the rows of the pool that are nobody's.
+
+    ``about`` is a restart's loss but for rounding and a constant.  ``losses`` holds each cluster's,
+    added up as in a full run, except where ``stale``; that is done for the restarts that
+    ``contends`` marks, which alone may have the lowest.
     """
 
     where: Any
@@ -832,7 +834,7 @@ def first_row(cloud, order, rows, row, seeds, desk, radius2, slack, work):
         for c in range(d):
             norm += (seed[c] - cloud.origin[c]) ** 2
         rows.norms[row, k] = norm
-        rows.errors[row, k] = SINGLE * (_magnitude(norm, radius2) + 2.0 * radius2)
+        rows.errors[row, k] = _fresh_error(norm, radius2)
         desk.column[:] = norm
         _add_features(desk.column, -2.0, cloud.shifted[seeds[k]], cloud.turned)
         rows.estimates[row, k] = desk.column
@@ -1027,11 +1029,11 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, desk, work)
         ratio = (total - gain) / total
         constant = norm - ratio * rows.norms[row, k]
         few = 0 < n_mine <= 2
-        fresh = SINGLE * (_magnitude(norm, radius2) + 2.0 * radius2)
-        step = 2.0 * gross / total * radius2
+        fresh = _fresh_error(norm, radius2)
+        step = 2.0 * gross / total * radius2 + ratio * rows.errors[row, k]
         if few:
             step += ratio * _magnitude(rows.norms[row, k], radius2) + abs(constant)
-            step *= 3.0
+            step *= 3.5
         else:
             step += _magnitude(norm, radius2)
         error = ratio * rows.errors[row, k] + SINGLE * step
@@ -1080,6 +1082,12 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, desk, work)
 def _magnitude(norm, radius2):
     """A bound on a centre's estimates: |c|^2 + 2 |x| |c|."""
     return (norm + 2.0 * np.sqrt(norm * radius2)) * SCREEN
+
+
+@inlined
+def _fresh_error(norm, radius2):
+    """A bound on the errors of a centre's estimates when they are computed from scratch."""
+    return SINGLE * (_magnitude(norm, radius2) + 2.0 * radius2)
 
 
 @inlined
@@ -1156,7 +1164,7 @@ def _store_column(column, k, labels, estimates, near, other):
 
 @inlined
 def _shift_column(a, b, f, x, g, y, k, labels, estimates, near, other):
-    """estimates = a estimates + b + f x + g y, in single precision.  OUT: estimates, near, other."""
+    """Estimates e become a e + b + f x + g y, in single precision.  OUT: the last three."""
     for i in range(estimates.shape[0]):
         _store(i, a * estimates[i] + b + f * x[i] + g * y[i], k, labels, estimates, near, other)
 
@@ -1192,8 +1200,7 @@ def _estimate_new(cloud, rows, above, row, changed, t, radius2, desk):
                 product = _inner(point, rows.sums[above, k]) / np.float64(rows.sums[above, k, d])
             norm = rows.norms[row, k]
             rows.estimates[row, k, slot] = norm - 2.0 * product
-            fresh = SINGLE * (_magnitude(norm, radius2) + 2.0 * radius2)
-            rows.errors[row, k] = max(rows.errors[row, k], fresh)
+            rows.errors[row, k] = max(rows.errors[row, k], _fresh_error(norm, radius2))
 
 
 @inlined
@@ -1229,16 +1236,24 @@ def put_point(cloud, slot, coordinates, key0, key1):
         cloud.turned[c, slot] = shifted
         radius2 += shifted * shifted
         reach2 += cloud.values[slot, c] ** 2
-    if _know(cloud, slot, np.empty(capacity)):
-        own = cloud.products[cloud.place[slot]]
-        for row in range(cloud.known[0]):
-            cloud.products[row, slot] = own[cloud.known[1 + row]]
+    column = np.empty(capacity)
+    if not _know(cloud, slot, column):
+        _multiply(cloud, slot, column)
+    for row in range(cloud.known[0]):
+        cloud.products[row, slot] = column[cloud.known[1 + row]]
     return radius2, reach2
 
 
 @lean_kernel
+def _multiply(cloud, slot, column):
+    """A point's inner products with all points.  OUT: column."""
+    column[:] = 0.0
+    _add_features(column, 1.0, cloud.shifted[slot], cloud.turned)
+
+
+@lean_kernel
 def _know(cloud, slot, column):
-    """Have a point's inner products computed; False if there is no room.  OUT: cloud, column."""
+    """Keep a point's inner products, unless there is no room for them.  OUT: cloud, column."""
     row = cloud.place[slot]
     if row < 0:
         row = cloud.known[0]
@@ -1247,8 +1262,7 @@ def _know(cloud, slot, column):
         cloud.place[slot] = row
         cloud.known[0] = row + 1
         cloud.known[1 + row] = slot
-    column[:] = 0.0
-    _add_features(column, 1.0, cloud.shifted[slot], cloud.turned)
+    _multiply(cloud, slot, column)
     _copy(column, cloud.products[row])
     return True
 
@@ -1263,14 +1277,6 @@ def _know_products(cloud, desk, n_mine, work):
                 return False
             work[1] += desk.column.shape[0]
     return True
-
-
-@kernel
-def forget_products(cloud):
-    """Give the rows of ``products`` back.  OUT: cloud."""
-    for row in range(cloud.known[0]):
-        cloud.place[cloud.known[1 + row]] = -1
-    cloud.known[0] = 0
 
 
 @inlined
@@ -1428,7 +1434,8 @@ def _winners_stand(cloud, changed, restart, seeds, scores, work):
                     scores[0, step] = score
                     break
                 # The score is at least u / rate: the clock -log(1 - u) is at least u.
-                if u <= scores[0, step] * SCREEN * rate and exponential(u) / rate <= scores[0, step]:
+                best = scores[0, step]
+                if u <= best * SCREEN * rate and exponential(u) / rate <= best:
                     return False
                 scores[1, step] = min(scores[1, step], u / rate / SCREEN)
                 distance = squared_distance(cloud.values[slot], cloud.values[seeds[step]])

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Ints, Keys
 from fedforget.clustering.race import Race
@@ -274,11 +273,10 @@ class _Cache:
             self._release(number)
             runs.status[number] = kernels.ABSENT
             race = restarts.seed(number, runners_up=True)
-            while not runs.free[0] and runs.length.any():
+            while number not in self.dropped and not runs.free[0] and runs.length.any():
                 self._drop()
-            if not runs.free[0] or len(race.rows) < self.server.n_clusters:
-                self.dropped.add(number)
-            if number in self.dropped:
+            few = len(race.rows) < self.server.n_clusters
+            if few or number in self.dropped or not runs.free[0]:
                 self._run_absent(restarts, number, race, work)
                 continue
             runs.seeds[number] = self.order[race.rows]
@@ -341,8 +339,10 @@ class _Cache:
 
     def apply(self, changes: list[Change], work: Work) -> None:
         """Bring points, order and every restart up to date."""
-        if len(self.cloud.products) <= self.cloud.known[0] < len(self.names):
-            kernels.forget_products(self.cloud)
+        cloud = self.cloud
+        if len(cloud.products) <= cloud.known[0] < len(self.names):
+            cloud.place[:] = -1
+            cloud.known[0] = 0
         changed = np.empty((len(changes), 3), dtype=np.int64)
         for number, change in enumerate(changes):
             changed[number] = self._place(change), change.before, change.after
