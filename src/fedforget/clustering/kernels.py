@@ -41,7 +41,8 @@ def lean_kernel(function: Function) -> Function:
 
     Else every view of an array costs two atomic operations.  Only for calls from other kernels.
     """
-    compiled = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function)
+    options: Any = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+    compiled: Function = numba.njit(**options)(function)
     KERNELS.append(compiled)
     return compiled
 

@@ -1,11 +1,11 @@
 """The server forgets by replay: the model of a changed aggregate from the trajectories of the old.
 
 A full run keeps, for each restart, the race's winners with their scores and, for each assignment of
-Lloyd's iteration, the labels, the exact integer sums and every point's margin: how much farther the
-second-nearest centre is than the nearest.  After a change, centres move a little; a point whose
-margin exceeds what its own and the other centres moved by keeps its label for certain.  Only the
-others are computed again, by the same kernel.  The result is that of a full run, bit for bit; the
-proof is in docs/math.md.
+Lloyd's iteration, the labels, the exact integer sums, and an estimate of every point's distance to
+every centre.  After a change, a centre's sums differ by a few points, and the estimates follow by
+the inner products with those points, with a bound on their error.  Where they do not tell the
+nearest centre for certain, the exact kernel does.  The result is that of a full run, bit for bit;
+the proof is in docs/math.md.
 
 What is kept is a cache.  Its memory is bounded, it is never saved, and losing it costs time only.
 """
@@ -198,7 +198,8 @@ class _Cache:
     def _room(self, capacity: int) -> tuple[kernels.Trajectories, kernels.Runs]:
         """A pool of rows.  Memory that is never written to is never taken."""
         server = self.server
-        k, d = server.n_clusters, self.cloud.values.shape[1]
+        k = server.n_clusters
+        d: int = self.cloud.values.shape[1]
         self.row_bytes = (12 + 4 * k) * capacity + 8 * k * (d + 3) + 8
         room = max(0, server.memory_limit - self.cloud.products.nbytes) // self.row_bytes
         room = min(room, server.n_init * (server.max_iter + 1))
@@ -230,7 +231,8 @@ class _Cache:
     @property
     def nbytes(self) -> int:
         used = len(self.rows.moved) - int(self.runs.free[0])
-        return used * self.row_bytes + int(self.cloud.known[0]) * self.cloud.products[:1].nbytes
+        products = 4 * len(self.cloud.weights) * int(self.cloud.known[0])
+        return used * self.row_bytes + products
 
     def _release(self, number: int) -> None:
         """Give the rows of a restart back."""
