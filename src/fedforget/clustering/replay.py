@@ -130,8 +130,9 @@ class ReplayingServer:
             return self.run(aggregate)
         changes = self.source.changes(aggregate, delta)
         n = len(cache.names)
-        n_after = n + sum((change.after > 0) - (change.before > 0) for change in changes)
-        if n_after < self.n_clusters or 2 * len(changes) > n or len(changes) > len(cache.free):
+        n_new = sum(change.before == 0 for change in changes)
+        n_after = n + n_new - sum(change.after == 0 for change in changes)
+        if n_after < self.n_clusters or 2 * len(changes) > n or n_new > len(cache.free):
             return self.run(aggregate)
         self.work = Work()
         cache.apply(changes, self.work)
