@@ -24,6 +24,17 @@ def kernel(function: Function) -> Function:
     return compiled
 
 
+def lean_kernel(function: Function) -> Function:
+    """A kernel that allocates nothing, compiled without counting references to arrays.
+
+    Else every view of an array costs two atomic operations.  Only for calls from other kernels.
+    """
+    options: Any = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+    compiled: Function = numba.njit(**options)(function)
+    KERNELS.append(compiled)
+    return compiled
+
+
 def inlined(function: Function) -> Function:
     """Compile a small helper into each kernel that calls it, where the loops can be vectorised."""
     return numba.njit(inline="always", error_model="numpy")(function)

@@ -54,6 +54,8 @@ def warm_up(on_compile: Callable[[], None] | None = None) -> int:
         server.run(histogram)
         delta = Histogram.of(histogram.points()[:1], histogram.counts()[:1])
         server.update(histogram + delta, delta)
+        new = Histogram.of(histogram.points()[:1] + 1, histogram.counts()[:1])
+        server.update(histogram + delta + new, new)
     _warm_up_codes()
     return compiled_now() - before
 

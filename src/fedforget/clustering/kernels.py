@@ -17,9 +17,11 @@ itself: a kernel cached here can never call an outdated helper from elsewhere.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from fedforget.compilation import inlined, kernel
+from fedforget.compilation import inlined, kernel, lean_kernel
 
 # --------------------------------------------------------------------------------------------
 # Distances
@@ -662,409 +664,719 @@ GROW = 3
 """One whose first rows are right, and whose later ones are to be made."""
 
 FULL = 4
-"""One that needs more rows than it has room for; what it has is right."""
+"""One that needs another row when there is none; what it has is right."""
+
+SINGLE = 2.0**-23
+"""Twice the unit roundoff of single precision."""
+
+DOUBT_BLOCK = 128
+"""Points among which a doubtful one is looked for at once."""
+
+WORN = 32.0
+"""Estimates are computed afresh before their error grows by more than this factor."""
+
+
+class Cloud(NamedTuple):
+    """Points in slots.  A slot of weight 0 holds no point.
+
+    ``shifted`` holds the coordinates counted from ``origin``, a lattice point in their midst, and
+    ``turned`` the same feature by feature.  Row ``place[slot]`` of ``products`` holds a point's
+    inner products with all points, again from there, in single precision; a point whose place is
+    -1 has none.  The first ``known[0]`` rows are in use, by the slots known[1], known[2], ...
+    """
+
+    values: Any
+    shifted: Any
+    turned: Any
+    origin: Any
+    products: Any
+    place: Any
+    known: Any
+    weights: Any
+    keys: Any
+
+
+class Trajectories(NamedTuple):
+    """A pool of rows.  A row is one assignment of Lloyd's iteration.
+
+    The centres of a row are the seeds, or the means of the clusters of the row before.  With
+    coordinates counted from the origin, |x - c|^2 = |x|^2 + (|c|^2 - 2 x.c); the first term is the
+    same for every centre.  ``estimates`` holds the second, for each centre and point, to within the
+    centre's entry of ``errors``, and ``norms`` holds |c|^2.  ``near`` is a point's estimate for its
+    own centre, ``other`` a number not above any of its others.  ``sums`` holds each cluster's sums,
+    from the origin, and, in the last column, its weight; ``moved`` how many labels differ from
+    those of the row before.
+    """
+
+    labels: Any
+    estimates: Any
+    near: Any
+    other: Any
+    errors: Any
+    norms: Any
+    sums: Any
+    moved: Any
+
+
+class Runs(NamedTuple):
+    """The restarts: which rows of the pool are theirs, and what is known of their seeds.
+
+    Row t of restart r is row ``where[r, t]`` of the pool, for t below ``length[r]``.
+    ``free[1 : 1 + free[0]]`` lists the rows of the pool that are nobody's.
+
+    ``about`` is a restart's loss but for rounding and a constant.  ``losses`` holds each cluster's,
+    added up as in a full run, except where ``stale``; that is done for the restarts that
+    ``contends`` marks, which alone may have the lowest.
+    """
+
+    where: Any
+    length: Any
+    status: Any
+    seeds: Any
+    scores: Any
+    about: Any
+    losses: Any
+    stale: Any
+    contends: Any
+    free: Any
+
+
+class Desk(NamedTuple):
+    """Working memory of a walk.
+
+    The first ``count[0]`` entries of ``slot``, ``cluster`` and ``weight`` tell what the clusters of
+    a row have gained, or with a negative weight lost, against what they were.
+    """
+
+    count: Any
+    slot: Any
+    cluster: Any
+    weight: Any
+    mine: Any
+    touched: Any
+    centres: Any
+    have: Any
+    column: Any
+    listed: Any
 
 
 @kernel
-def replay(
-    points,
-    weights,
-    keys,
-    order,
-    changed,
-    labels,
-    upper,
-    gap,
-    tight,
-    watch,
-    sums,
-    drift,
-    moved,
-    meta,
-    seeds,
-    scores,
-    losses,
-    max_iter,
-    slack,
-    work,
-):
+def replay(cloud, order, changed, rows, runs, desk, max_iter, radius2, slack, mass, work):
     """Bring every recorded restart up to date with some changed weights.
 
-    Points live in slots.  ``weights`` holds the new weights, ``changed`` rows of (slot, old weight,
-    new weight); a point that comes or goes has the old or new weight 0.  ``order`` lists the
-    slots in use in canonical order.  Restart r has meta[r, 1] rows, from meta[r, 0] on, of the
-    arrays ``labels`` to ``moved``, and room for meta[r, 2]; meta[r, 3] is its status.  ``upper``
-    bounds a point's distance to its own centre from above, ``upper + gap`` that to any other centre
-    from below, for centres as they once were; ``drift`` is how far each centre has moved since
-    then, at most.  The first watch[row, 1] entries of ``tight`` list every slot with a gap of up
-    to watch[row, 0].  The last column of ``sums`` is the total weight.
+    ``cloud`` holds the new weights, ``changed`` rows of (slot, old weight, new weight); a point
+    that comes or goes has the old or new weight 0.  ``order`` lists the slots in use in canonical
+    order.  ``radius2`` bounds squared distances from the origin, and ``slack`` the errors of two
+    squared distances together, as :func:`squared_distance` computes them.  ``mass`` is
+    ``radius2`` times the total weight.
 
-    OUT: labels, upper, gap, tight, watch, sums, drift, moved, meta, scores, losses; work (points
-    looked at again, distances computed).
+    The losses are added up of those restarts alone that may have the lowest, and of these the
+    clusters that are not what they were.
+
+    OUT: rows, runs, desk; work (labels computed again, distances computed).
     """
-    n_restarts, n_clusters = seeds.shape
-    d = points.shape[1]
-    capacity = points.shape[0]
-    centres = np.empty((n_clusters, d))
-    have = np.zeros(n_clusters, np.bool_)
-    dirty = np.zeros(n_clusters, np.bool_)
-    touched = np.zeros(n_clusters, np.bool_)
-    former = np.empty((n_clusters, d + 1), np.int64)
-    touched_former = np.empty((n_clusters, d + 1), np.int64)
-    shifted = np.zeros(n_clusters, np.bool_)
-    shifts = np.empty(n_clusters, np.int64)
-    others = np.empty(n_clusters)
-    threshold = np.empty(n_clusters + 1)
-    threshold[n_clusters] = -np.inf  # a slot without a point has the label -1 and never gives way
-    distances = np.empty(n_clusters)
-    listed = np.empty(capacity, np.int64)
-    differing = np.empty(capacity, np.int64)
-    former_label = np.empty(capacity, np.int32)
-    old_before = np.full(capacity, -2, np.int32)
-    old_now = np.full(capacity, -2, np.int32)
-    listed_before = np.empty(capacity, np.int64)
-    listed_now = np.empty(capacity, np.int64)
-
-    for r in range(n_restarts):
-        if meta[r, 3] != READY and meta[r, 3] != GROW:
-            continue
-        base = meta[r, 0]
-        length = meta[r, 1]
-        t = length
-        if meta[r, 3] == READY:
-            t = 0
-            if not _winners_stand(points, keys, changed, r, seeds[r], scores[r], work):
-                meta[r, 3] = RERUN
-                continue
-        dirty[:] = False
-        n_before = 0
-        meta[r, 3] = RERUN
-        while True:
-            row = base + t
-            fine = True
-            extended = t >= length
-            if extended:
-                if t >= meta[r, 2]:
-                    meta[r, 1] = t
-                    meta[r, 3] = FULL
-                    fine = False
-                    break
-                labels[row] = labels[row - 1]
-                upper[row] = upper[row - 1]
-                gap[row] = gap[row - 1]
-                watch[row, 0] = -1.0
-                sums[row] = sums[row - 1]
-                drift[row] = drift[row - 1]
-                for k in range(n_clusters):
-                    dirty[k] = t == 1
-                    if t == 1:
-                        for c in range(d):
-                            former[k, c] = np.int64(points[seeds[r, k], c])
-                        former[k, d] = 1
-                        continue
-                    for c in range(d + 1):
-                        if sums[row - 1, k, c] != sums[row - 2, k, c]:
-                            dirty[k] = True
-                            former[k] = sums[row - 2, k]
-                            break
-
-            # 1. Which centres move now, and how far since the bounds of this row were measured?
-            have[:] = False
-            shifted[:] = False
-            n_shifted = 0
-            if t == 0:
-                for k in range(n_clusters):
-                    centres[k] = points[seeds[r, k]]
-                    have[k] = True
-            for k in range(n_clusters):
-                if dirty[k]:
-                    if sums[row - 1, k, d] == 0:
-                        fine = False
-                        break
-                    _centre(sums[row - 1, k], centres[k])
-                    have[k] = True
-                    squared = 0.0
-                    for c in range(d):
-                        e = centres[k, c] - np.float64(former[k, c]) / np.float64(former[k, d])
-                        squared += e * e
-                    if squared > 0.0:
-                        drift[row, k] += np.sqrt(squared) * SCREEN
-                        shifted[k] = True
-                        shifts[n_shifted] = k
-                        n_shifted += 1
-            if not fine:
-                break
-
-            # 2. A point whose centre stands can only go over to one that moves; one whose centre
-            # moves, to any.  Where the bounds rule that out, the label is certain to stand.
-            n_now = 0
-            if not extended:
-                for c in range(changed.shape[0]):
-                    slot = changed[c, 0]
-                    old_now[slot] = labels[row, slot]
-                    listed_now[n_now] = slot
-                    n_now += 1
-                    if changed[c, 2] == 0:
-                        labels[row, slot] = -1
-            complete = t == 0
-            if n_shifted:
-                top = _thresholds(drift[row], shifted, others, threshold)
-                if top > watch[row, 0]:
-                    _list_tight(gap[row], 2.0 * top, tight[row], watch[row])
-                doubtful = _list_doubtful(
-                    tight[row], np.int64(watch[row, 1]), labels[row], gap[row], threshold, listed
-                )
-                if doubtful and not complete:
-                    _centres(sums[row - 1], have, centres)
-                    complete = True
-                changes = _look_again(
-                    points,
-                    centres,
-                    listed[:doubtful],
-                    shifted,
-                    shifts[:n_shifted],
-                    drift[row],
-                    others,
-                    slack,
-                    labels[row],
-                    upper[row],
-                    gap[row],
-                    differing,
-                    former_label,
-                    distances,
-                    work,
-                )
-                for p in range(changes):
-                    slot = differing[p]
-                    if old_now[slot] == -2:
-                        old_now[slot] = former_label[p]
-                        listed_now[n_now] = slot
-                        n_now += 1
-                if 12 * doubtful > order.shape[0]:
-                    # The bounds have worn out: measure all of them afresh.
-                    drift[row] = 0.0
-                    watch[row, 0] = -1.0
-                    _measure(points, centres, labels[row], slack, upper[row], gap[row])
-                    work[1] += order.shape[0] * n_clusters
-            if not extended:
-                for c in range(changed.shape[0]):
-                    slot = changed[c, 0]
-                    if changed[c, 1] == 0:
-                        if not complete:
-                            _centres(sums[row - 1], have, centres)
-                            complete = True
-                        work[0] += 1
-                        work[1] += n_clusters
-                        labels[row, slot], upper[row, slot], gap[row, slot] = _bounds_of(
-                            points[slot], centres, drift[row], slack, distances
-                        )
-                        if gap[row, slot] <= watch[row, 0]:
-                            _append_tight(slot, tight[row], watch[row])
-
-            # 3. The sums follow, exactly.
-            touched[:] = False
-            for p in range(n_now):
-                slot = listed_now[p]
-                gone = weights[slot]
-                come = weights[slot]
-                if not extended:
-                    for c in range(changed.shape[0]):
-                        if changed[c, 0] == slot:
-                            gone = changed[c, 1]
-                            come = changed[c, 2]
-                if gone > 0:
-                    _take(sums[row], touched, touched_former, old_now[slot], points[slot], -gone)
-                if come > 0:
-                    _take(sums[row], touched, touched_former, labels[row, slot], points[slot], come)
-
-            # 4. How many labels differ from the iteration before?
-            if t > 0:
-                count = 0 if extended else moved[row]
-                for p in range(n_now):
-                    slot = listed_now[p]
-                    was = old_before[slot] if old_before[slot] != -2 else labels[row - 1, slot]
-                    count += 1 if labels[row, slot] != labels[row - 1, slot] else 0
-                    if not extended:
-                        count -= 1 if old_now[slot] != was else 0
-                if not extended:
-                    for p in range(n_before):
-                        slot = listed_before[p]
-                        if old_now[slot] == -2:
-                            count += 1 if labels[row, slot] != labels[row - 1, slot] else 0
-                            count -= 1 if labels[row, slot] != old_before[slot] else 0
-                moved[row] = count
-            for p in range(n_before):
-                old_before[listed_before[p]] = -2
-            if (t > 0 and moved[row] == 0) or t == max_iter:
-                for p in range(n_now):
-                    old_now[listed_now[p]] = -2
-                break
-            n_before = n_now
-            for p in range(n_now):
-                listed_before[p] = listed_now[p]
-                old_before[listed_now[p]] = old_now[listed_now[p]]
-                old_now[listed_now[p]] = -2
-            for k in range(n_clusters):
-                dirty[k] = touched[k]
-                if touched[k]:
-                    former[k] = touched_former[k]
-            t += 1
-
-        if not fine:
-            for p in range(n_before):
-                old_before[listed_before[p]] = -2
-            continue
-
-        # 5. Losses of the clusters that are not what they were, in canonical order.
-        row = base + t
-        for k in range(n_clusters):
-            touched[k] = touched[k] or dirty[k] or t + 1 != length
-            if touched[k]:
-                losses[r, k] = 0.0
-                _centre(sums[row - 1, k], centres[k])
-        work[1] += _add_losses(
-            points, weights, order, labels[row], touched, centres, listed, losses[r]
-        )
-        meta[r, 1] = t + 1
-        meta[r, 3] = READY
+    for r in range(runs.status.shape[0]):
+        if runs.status[r] == READY and not _winners_stand(
+            cloud, changed, r, runs.seeds[r], runs.scores[r], work
+        ):
+            runs.status[r] = RERUN
+        elif runs.status[r] == READY or runs.status[r] == GROW:
+            runs.status[r] = _walk(
+                cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work
+            )
+    lowest = np.inf
+    for r in range(runs.status.shape[0]):
+        if runs.status[r] == READY:
+            lowest = min(lowest, runs.about[r])
+    terms = order.shape[0] + cloud.values.shape[1] + runs.stale.shape[1] + 64.0
+    margin = 2.0**-48 * terms * mass
+    for r in range(runs.status.shape[0]):
+        runs.contends[r] = runs.status[r] == READY and runs.about[r] <= lowest + margin
+        if runs.contends[r]:
+            work[1] += _add_losses(cloud, order, rows, runs, r, desk)
 
 
 @kernel
-def first_row_of(points, weights, seeds, slack, labels, upper, gap, sums):
-    """The first assignment of a restart, to its seeds.  OUT: labels, upper, gap, sums."""
-    d = points.shape[1]
-    centres = points[seeds]
-    upper[:] = np.inf
-    meet_tiled(points, centres, 0, upper, labels)
-    sums[:] = 0
-    for slot in range(points.shape[0]):
-        if weights[slot] == 0:
-            labels[slot] = -1
-            continue
-        nearest = labels[slot]
+def first_row(cloud, order, rows, row, seeds, desk, radius2, slack, work):
+    """The first assignment of a restart, to its seeds.  OUT: the row of rows, desk, work."""
+    n_clusters, d = seeds.shape[0], cloud.values.shape[1]
+    for k in range(n_clusters):
+        seed = cloud.values[seeds[k]]
+        norm = 0.0
         for c in range(d):
-            sums[nearest, c] += weights[slot] * np.int64(points[slot, c])
-        sums[nearest, d] += weights[slot]
-    _measure(points, centres, labels, slack, upper, gap)
+            norm += (seed[c] - cloud.origin[c]) ** 2
+        rows.norms[row, k] = norm
+        rows.errors[row, k] = _fresh_error(norm, radius2)
+        desk.column[:] = norm
+        _add_features(desk.column, -2.0, cloud.shifted[seeds[k]], cloud.turned)
+        rows.estimates[row, k] = desk.column
+        desk.centres[k] = seed
+        desk.have[k] = True
+    rows.labels[row] = -1
+    rows.near[row] = -np.inf
+    rows.other[row] = np.inf
+    rows.sums[row] = 0
+    limit = _limit(rows.errors[row], slack)
+    for p in range(order.shape[0]):
+        nearest = _settle(cloud, rows, row, row, order[p], limit, desk, work)
+        slot = order[p]
+        _take(rows.sums[row, nearest], cloud.values[slot], cloud.origin, cloud.weights[slot])
+    rows.moved[row] = order.shape[0]
+    work[1] += n_clusters * order.shape[0]
+
+
+@lean_kernel
+def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
+    """Bring one restart up to date, row by row.  Returns its status.  OUT: rows, runs, desk, work.
+
+    The rows that are there follow the changes.  Further ones, if it takes any, start as copies
+    of the row before: their clusters differ from those by what has moved since.
+    """
+    where = runs.where[r]
+    length = runs.length[r]
+    t = length if runs.status[r] == GROW else 0
+    before, touched = desk.touched[0], desk.touched[1]
+    touched[:] = False
+    desk.count[0] = 0
+    while True:
+        old = t < length
+        if not old:
+            if runs.free[0] == 0 or t == where.shape[0]:
+                runs.length[r] = t
+                return FULL
+            where[t] = runs.free[runs.free[0]]
+            runs.free[0] -= 1
+            _copy_row(rows, where[t - 1], where[t])
+            if t == length and t > 1:
+                _list_moves(cloud, rows, where[t - 2], where[t - 1], touched, desk)
+        row = where[t]
+        above = where[t - 1] if t > 0 else row
+        before, touched = touched, before
+        desk.have[:] = False
+        if t == 0:
+            for k in range(desk.have.shape[0]):
+                _copy(cloud.values[runs.seeds[r, k]], desk.centres[k])
+                desk.have[k] = True
+        elif not _move_centres(
+            cloud, rows, above, row, before, t == 1 and not old, radius2, desk, work
+        ):
+            runs.length[r] = t + 1 if not old else length
+            return RERUN
+
+        touched[:] = False
+        desk.count[0] = 0
+        if old:
+            _lower_and_raise(rows, row, changed, touched, desk)
+            _estimate_new(cloud, rows, above, row, changed, t, radius2, desk)
+        limit = _limit(rows.errors[row], slack)
+        doubtful = 0
+        if t > 0:
+            doubtful = _list_doubtful(rows.near[row], rows.other[row], limit, desk.listed)
+        if old:
+            for c in range(changed.shape[0]):
+                if changed[c, 1] == 0:
+                    desk.listed[doubtful] = changed[c, 0]
+                    doubtful += 1
+        for p in range(doubtful):
+            slot = desk.listed[p]
+            label = rows.labels[row, slot]
+            nearest = _settle(cloud, rows, above, row, slot, limit, desk, work)
+            if nearest != label:
+                if label >= 0:
+                    _note(desk, touched, slot, label, -cloud.weights[slot])
+                _note(desk, touched, slot, nearest, cloud.weights[slot])
+        work[0] += doubtful
+        for p in range(desk.count[0]):
+            sums = rows.sums[row, desk.cluster[p]]
+            _take(sums, cloud.values[desk.slot[p]], cloud.origin, desk.weight[p])
+
+        if t > 0:
+            rows.moved[row] = _count_moves(rows.labels[above], rows.labels[row])
+        if (t > 0 and rows.moved[row] == 0) or t == max_iter:
+            break
+        t += 1
+
+    for later in range(t + 1, length):
+        runs.free[0] += 1
+        runs.free[runs.free[0]] = where[later]
+    runs.length[r] = t + 1
+    d = cloud.values.shape[1]
+    about = 0.0
+    for k in range(touched.shape[0]):
+        if touched[k] or before[k] or t + 1 != length:
+            runs.stale[r, k] = True
+        # The sum of w (|c|^2 - 2 x.c); that of w |x|^2 is the same for every restart.
+        after = rows.sums[row, k]
+        about += np.float64(after[d]) * rows.norms[row, k]
+        about -= 2.0 * _mixed(rows.sums[above, k], after, d)
+    runs.about[r] = about
+    return READY
+
+
+@lean_kernel
+def _copy_row(rows, source, row):
+    """Let a row start as a copy of another.  OUT: rows."""
+    _copy(rows.labels[source], rows.labels[row])
+    _copy(rows.near[source], rows.near[row])
+    _copy(rows.other[source], rows.other[row])
+    _copy(rows.errors[source], rows.errors[row])
+    _copy(rows.norms[source], rows.norms[row])
+    for k in range(rows.norms.shape[1]):
+        _copy(rows.estimates[source, k], rows.estimates[row, k])
+        _copy(rows.sums[source, k], rows.sums[row, k])
+
+
+@lean_kernel
+def _copy(source, target):
+    """Copy numbers; an assignment of whole arrays would allocate.  OUT: target."""
+    for i in range(target.shape[0]):
+        target[i] = source[i]
+
+
+@lean_kernel
+def _list_moves(cloud, rows, above, row, touched, desk):
+    """Note what has moved from one row to the next.  OUT: touched, desk."""
+    touched[:] = False
+    desk.count[0] = 0
+    for slot in range(cloud.weights.shape[0]):
+        a, b = rows.labels[above, slot], rows.labels[row, slot]
+        if a != b:
+            _note(desk, touched, slot, a, -cloud.weights[slot])
+            _note(desk, touched, slot, b, cloud.weights[slot])
+
+
+@inlined
+def _note(desk, touched, slot, cluster, weight):
+    """Note that a cluster has gained some weight at a point.  OUT: desk, touched."""
+    count = desk.count[0]
+    desk.slot[count] = slot
+    desk.cluster[count] = cluster
+    desk.weight[count] = weight
+    desk.count[0] = count + 1
+    touched[cluster] = True
+
+
+@inlined
+def _lower_and_raise(rows, row, changed, touched, desk):
+    """Let the changed points that were there change their weights, or go.  OUT: rows, desk."""
+    for c in range(changed.shape[0]):
+        slot, before, after = changed[c, 0], changed[c, 1], changed[c, 2]
+        if before > 0:
+            _note(desk, touched, slot, rows.labels[row, slot], after - before)
+        if after == 0:
+            rows.labels[row, slot] = -1
+            rows.near[row, slot] = -np.inf
+            rows.other[row, slot] = np.inf
+
+
+@inlined
+def _move_centres(cloud, rows, above, row, touched, afresh, radius2, desk, work):
+    """Bring the estimates of a row up to date with the clusters of the row above.
+
+    What the touched clusters have gained and lost is on the desk.  Returns whether all is well:
+    not so if a cluster is empty.  OUT: rows, desk, work.
+
+    With S and W a centre's sums and weight, a gain of weights m_j at points x_j makes
+
+        x.S' = x.S + sum_j m_j x.x_j,  so  e' = a e + (|c'|^2 - a |c|^2) - 2/W' sum_j m_j x.x_j
+
+    for the estimates e and a = W / W'.
+    """
+    d, capacity = cloud.turned.shape
+    for k in range(touched.shape[0]):
+        if not touched[k] and not afresh:
+            continue
+        total = np.float64(rows.sums[above, k, d])
+        if total == 0.0:
+            return False
+        norm = _norm(rows.sums[above, k], d)
+        n_mine = 0
+        gain = gross = 0.0
+        for p in range(desk.count[0]):
+            if desk.cluster[p] == k:
+                desk.mine[n_mine] = p
+                n_mine += 1
+                gain += np.float64(desk.weight[p])
+                gross += abs(np.float64(desk.weight[p]))
+        ratio = (total - gain) / total
+        constant = norm - ratio * rows.norms[row, k]
+        few = 0 < n_mine <= 2
+        fresh = _fresh_error(norm, radius2)
+        step = 2.0 * gross / total * radius2 + ratio * rows.errors[row, k]
+        if few:
+            step += ratio * _magnitude(rows.norms[row, k], radius2) + abs(constant)
+            step *= 3.5
+        else:
+            step += _magnitude(norm, radius2)
+        error = ratio * rows.errors[row, k] + SINGLE * step
+        error += 2.0**-48 * (d + 16.0) * (1.0 + ratio + gross / total) * radius2
+        labels, near, other = rows.labels[row], rows.near[row], rows.other[row]
+        estimates = rows.estimates[row, k]
+        if (
+            afresh
+            or n_mine > d
+            or error > WORN * fresh
+            or not _know_products(cloud, desk, n_mine, work)
+        ):
+            error = fresh
+            work[1] += capacity
+            _estimate_column(cloud, rows, above, k, norm, desk.column)
+            _store_column(desk.column, k, labels, estimates, near, other)
+        elif few:
+            p, q = desk.mine[0], desk.mine[n_mine - 1]
+            _shift_column(
+                np.float32(ratio),
+                np.float32(constant),
+                np.float32(-2.0 * np.float64(desk.weight[p]) / total),
+                cloud.products[cloud.place[desk.slot[p]]],
+                np.float32(-2.0 * np.float64(desk.weight[q]) / total if q != p else 0.0),
+                cloud.products[cloud.place[desk.slot[q]]],
+                k,
+                labels,
+                estimates,
+                near,
+                other,
+            )
+        else:
+            for i in range(capacity):
+                desk.column[i] = ratio * np.float64(estimates[i]) + constant
+            for q in range(n_mine):
+                p = desk.mine[q]
+                factor = -2.0 * np.float64(desk.weight[p]) / total
+                _add(desk.column, factor, cloud.products[cloud.place[desk.slot[p]]])
+            _store_column(desk.column, k, labels, estimates, near, other)
+        rows.errors[row, k] = error
+        rows.norms[row, k] = norm
+    return True
+
+
+@inlined
+def _magnitude(norm, radius2):
+    """A bound on a centre's estimates: |c|^2 + 2 |x| |c|."""
+    return (norm + 2.0 * np.sqrt(norm * radius2)) * SCREEN
+
+
+@inlined
+def _fresh_error(norm, radius2):
+    """A bound on the errors of a centre's estimates when they are computed from scratch."""
+    return SINGLE * (_magnitude(norm, radius2) + 2.0 * radius2)
+
+
+@inlined
+def _norm(sums, d):
+    """Squared length of a mean, counted from the origin."""
+    norm = 0.0
+    for c in range(d):
+        norm += np.float64(sums[c]) * np.float64(sums[c])
+    return norm / (np.float64(sums[d]) * np.float64(sums[d]))
+
+
+@inlined
+def _mixed(sums, after, d):
+    """Inner product of a mean, by its sums, and other sums."""
+    product = 0.0
+    for c in range(d):
+        product += np.float64(sums[c]) * np.float64(after[c])
+    return product / np.float64(sums[d])
+
+
+@lean_kernel
+def _estimate_column(cloud, rows, above, k, norm, column):
+    """All points' estimates for a centre, from scratch.  OUT: column.
+
+    By its members' inner products, or feature by feature, whichever takes fewer terms.
+    """
+    d = cloud.turned.shape[0]
+    sums, labels = rows.sums[above, k], rows.labels[above]
+    total = np.float64(sums[d])
+    members = 0
+    for slot in range(labels.shape[0]):
+        if labels[slot] == k:
+            members += 1 if cloud.place[slot] >= 0 else d
+    column[:] = norm
+    if members < d:
+        for slot in range(labels.shape[0]):
+            if labels[slot] == k:
+                factor = -2.0 * np.float64(cloud.weights[slot]) / total
+                _add(column, factor, cloud.products[cloud.place[slot]])
+    else:
+        _add_features(column, -2.0 / total, sums, cloud.turned)
+
+
+@lean_kernel
+def _add(column, factor, vector):
+    """column += factor * vector.  OUT: column."""
+    for i in range(column.shape[0]):
+        column[i] += factor * np.float64(vector[i])
+
+
+@lean_kernel
+def _add_features(column, factor, vector, turned):
+    """column += factor * (vector . each point), four features at a time.  OUT: column."""
+    d = turned.shape[0]
+    for group in range(d // 4):
+        c = group * 4
+        x0, x1, x2, x3 = turned[c], turned[c + 1], turned[c + 2], turned[c + 3]
+        f0 = factor * np.float64(vector[c])
+        f1 = factor * np.float64(vector[c + 1])
+        f2 = factor * np.float64(vector[c + 2])
+        f3 = factor * np.float64(vector[c + 3])
+        for i in range(column.shape[0]):
+            column[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
+    for c in range(d - d % 4, d):
+        _add(column, factor * np.float64(vector[c]), turned[c])
+
+
+@lean_kernel
+def _store_column(column, k, labels, estimates, near, other):
+    """Keep the estimates for centre k.  OUT: estimates, near, other."""
+    for i in range(column.shape[0]):
+        _store(i, np.float32(column[i]), k, labels, estimates, near, other)
+
+
+@inlined
+def _shift_column(a, b, f, x, g, y, k, labels, estimates, near, other):
+    """Estimates e become a e + b + f x + g y, in single precision.  OUT: the last three."""
+    for i in range(estimates.shape[0]):
+        _store(i, a * estimates[i] + b + f * x[i] + g * y[i], k, labels, estimates, near, other)
+
+
+@inlined
+def _store(i, estimate, k, labels, estimates, near, other):
+    """Keep the estimate of a point for centre k, without a branch.  OUT: the three at i."""
+    own = labels[i] == np.int32(k)
+    nearest, lowest = near[i], other[i]
+    lower = estimate if estimate < lowest else lowest
+    estimates[i] = estimate
+    near[i] = estimate if own else nearest
+    other[i] = lowest if own else lower
+
+
+@inlined
+def _estimate_new(cloud, rows, above, row, changed, t, radius2, desk):
+    """New points' estimates for all centres of a row, from scratch.  OUT: rows, desk."""
+    d = cloud.turned.shape[0]
+    for j in range(changed.shape[0]):
+        if changed[j, 1] > 0:
+            continue
+        slot = changed[j, 0]
+        point = cloud.shifted[slot]
+        rows.labels[row, slot] = -1
+        rows.near[row, slot] = -np.inf
+        for k in range(rows.norms.shape[1]):
+            if t == 0:
+                product = 0.0
+                for c in range(d):
+                    product += point[c] * (desk.centres[k, c] - np.float64(cloud.origin[c]))
+            else:
+                product = _inner(point, rows.sums[above, k]) / np.float64(rows.sums[above, k, d])
+            norm = rows.norms[row, k]
+            rows.estimates[row, k, slot] = norm - 2.0 * product
+            rows.errors[row, k] = max(rows.errors[row, k], _fresh_error(norm, radius2))
+
+
+@inlined
+def _inner(point, sums):
+    """The inner product of a point and a cluster's sums."""
+    d = point.shape[0]
+    s0 = s1 = s2 = s3 = 0.0
+    for group in range(d // 4):
+        c = group * 4
+        s0 += point[c] * np.float64(sums[c])
+        s1 += point[c + 1] * np.float64(sums[c + 1])
+        s2 += point[c + 2] * np.float64(sums[c + 2])
+        s3 += point[c + 3] * np.float64(sums[c + 3])
+    for c in range(d - d % 4, d):
+        s0 += point[c] * np.float64(sums[c])
+    return (s0 + s2) + (s1 + s3)
 
 
 @kernel
-def _add_losses(points, weights, order, labels, wanted, centres, listed, losses):
-    """Losses of the wanted clusters, point by point in canonical order.  OUT: listed, losses."""
+def put_point(cloud, slot, coordinates, key0, key1):
+    """Put a point into a slot.  Returns its squared lengths, from the origin and from zero.
+
+    OUT: cloud.
+    """
+    d, capacity = cloud.turned.shape
+    cloud.keys[0, slot] = key0
+    cloud.keys[1, slot] = key1
+    radius2 = reach2 = 0.0
+    for c in range(d):
+        cloud.values[slot, c] = coordinates[c]
+        shifted = np.float64(coordinates[c] - cloud.origin[c])
+        cloud.shifted[slot, c] = shifted
+        cloud.turned[c, slot] = shifted
+        radius2 += shifted * shifted
+        reach2 += cloud.values[slot, c] ** 2
+    column = np.empty(capacity)
+    if not _know(cloud, slot, column):
+        _multiply(cloud, slot, column)
+    for row in range(cloud.known[0]):
+        cloud.products[row, slot] = column[cloud.known[1 + row]]
+    return radius2, reach2
+
+
+@lean_kernel
+def _multiply(cloud, slot, column):
+    """A point's inner products with all points.  OUT: column."""
+    column[:] = 0.0
+    _add_features(column, 1.0, cloud.shifted[slot], cloud.turned)
+
+
+@lean_kernel
+def _know(cloud, slot, column):
+    """Keep a point's inner products, unless there is no room for them.  OUT: cloud, column."""
+    row = cloud.place[slot]
+    if row < 0:
+        row = cloud.known[0]
+        if row == cloud.products.shape[0]:
+            return False
+        cloud.place[slot] = row
+        cloud.known[0] = row + 1
+        cloud.known[1 + row] = slot
+    _multiply(cloud, slot, column)
+    _copy(column, cloud.products[row])
+    return True
+
+
+@inlined
+def _know_products(cloud, desk, n_mine, work):
+    """Whether the inner products of the points at hand are known, or can be.  OUT: cloud, desk."""
+    for q in range(n_mine):
+        slot = desk.slot[desk.mine[q]]
+        if cloud.place[slot] < 0:
+            if not _know(cloud, slot, desk.column):
+                return False
+            work[1] += desk.column.shape[0]
+    return True
+
+
+@inlined
+def _limit(errors, slack):
+    """Estimates that differ by more than this tell which centre is nearer."""
+    largest = 0.0
+    for k in range(errors.shape[0]):
+        largest = max(largest, errors[k])
+    return 2.0 * largest + slack
+
+
+@inlined
+def _list_doubtful(near, other, limit, listed):
+    """List the points whose label is in doubt; returns how many.  OUT: listed."""
+    bound = np.float32(limit * (1.0 + 1e-5))
+    count = 0
+    for begin in range(0, near.shape[0], DOUBT_BLOCK):
+        own, rest = near[begin : begin + DOUBT_BLOCK], other[begin : begin + DOUBT_BLOCK]
+        hits = np.int32(0)
+        for i in range(own.shape[0]):
+            hits += np.int32(1) if rest[i] - own[i] <= bound else np.int32(0)
+        if hits > 0:
+            for i in range(own.shape[0]):
+                listed[count] = begin + i
+                count += 1 if rest[i] - own[i] <= bound else 0
+    return count
+
+
+@inlined
+def _settle(cloud, rows, above, row, slot, limit, desk, work):
+    """The nearest centre of a point, by its estimates or, where they are close, exactly.
+
+    OUT: the slot of rows, desk, work.
+    """
+    estimates = rows.estimates[row]
+    n_clusters = estimates.shape[0]
+    lowest = np.float64(np.inf)
+    nearest = -1
+    for k in range(n_clusters):
+        if estimates[k, slot] < lowest:
+            lowest = np.float64(estimates[k, slot])
+            nearest = k
+    other = np.inf
+    for k in range(n_clusters):
+        if k != nearest:
+            other = min(other, np.float64(estimates[k, slot]))
+    if other <= lowest + limit:
+        smallest = np.inf
+        first = nearest
+        for k in range(n_clusters):
+            if estimates[k, slot] <= lowest + limit:
+                _centre_of(cloud, rows, above, k, desk)
+                distance = squared_distance(cloud.values[slot], desk.centres[k])
+                work[1] += 1
+                if distance < smallest:
+                    smallest = distance
+                    nearest = k
+        if nearest != first:
+            other = lowest
+    rows.labels[row, slot] = nearest
+    rows.near[row, slot] = estimates[nearest, slot]
+    rows.other[row, slot] = other
+    return nearest
+
+
+@inlined
+def _centre_of(cloud, rows, above, k, desk):
+    """Let a centre be on the desk.  OUT: desk."""
+    if not desk.have[k]:
+        centre_of(rows.sums[above, k], cloud.origin, desk.centres[k])
+        desk.have[k] = True
+
+
+@lean_kernel
+def centre_of(sums, origin, centre):
+    """A cluster's mean from its sums.  OUT: centre."""
+    d = origin.shape[0]
+    total = np.float64(sums[d])
+    for c in range(d):
+        centre[c] = np.float64(sums[c] + sums[d] * origin[c]) / total
+
+
+@inlined
+def _take(sums, point, origin, weight):
+    """Add weight times a point to the sums of a cluster.  OUT: sums."""
+    d = point.shape[0]
+    for c in range(d):
+        sums[c] += weight * (np.int64(point[c]) - origin[c])
+    sums[d] += weight
+
+
+@inlined
+def _count_moves(before, after):
+    """How many labels differ."""
+    count = 0
+    for i in range(before.shape[0]):
+        count += 1 if before[i] != after[i] else 0
+    return count
+
+
+@lean_kernel
+def _add_losses(cloud, order, rows, runs, r, desk):
+    """Losses of a restart's stale clusters, point by point in canonical order.  OUT: runs, desk.
+
+    Returns how many points they have.
+    """
+    stale, losses = runs.stale[r], runs.losses[r]
+    last = runs.length[r] - 1
+    labels = rows.labels[runs.where[r, last]]
+    desk.have[:] = False
+    for k in range(stale.shape[0]):
+        if stale[k]:
+            losses[k] = 0.0
+            _centre_of(cloud, rows, runs.where[r, last - 1], k, desk)
     count = 0
     for p in range(order.shape[0]):
-        listed[count] = order[p]
-        count += 1 if wanted[labels[order[p]]] else 0
+        desk.listed[count] = order[p]
+        count += 1 if stale[labels[order[p]]] else 0
     for p in range(count):
-        slot = listed[p]
-        distance = squared_distance(points[slot], centres[labels[slot]])
-        losses[labels[slot]] += np.float64(weights[slot]) * distance
+        slot = desk.listed[p]
+        distance = squared_distance(cloud.values[slot], desk.centres[labels[slot]])
+        losses[labels[slot]] += np.float64(cloud.weights[slot]) * distance
+    stale[:] = False
     return count
 
 
-@kernel
-def _centres(sums, have, centres):
-    """Every centroid that is not there yet.  OUT: have, centres."""
-    for k in range(centres.shape[0]):
-        if not have[k]:
-            _centre(sums[k], centres[k])
-            have[k] = True
-
-
-@kernel
-def _list_doubtful(tight, n_tight, labels, gap, threshold, out):
-    """Those of the tight points whose gap the drift can have closed.  OUT: out."""
-    count = 0
-    for p in range(n_tight):
-        slot = tight[p]
-        out[count] = slot
-        count += 1 if gap[slot] <= threshold[labels[slot]] else 0
-    return count
-
-
-@kernel
-def _look_again(
-    points,
-    centres,
-    doubtful,
-    shifted,
-    shifts,
-    drift,
-    others,
-    slack,
-    labels,
-    upper,
-    gap,
-    differing,
-    former_label,
-    distances,
-    work,
-):
-    """Labels of doubtful points, computed again as far as needed.
-
-    Returns how many labels differ; ``differing`` and ``former_label`` tell which, and from what.
-    OUT: labels, upper, gap, differing, former_label, distances, work.
-    """
-    changes = 0
-    computed = 0
-    for p in range(doubtful.shape[0]):
-        slot = doubtful[p]
-        label = labels[slot]
-        point = points[slot]
-        squared = squared_distance(point, centres[label])
-        computed += 1
-        own = np.sqrt(squared) + slack
-        bound = upper[slot] + gap[slot]
-        upper[slot] = own - drift[label]
-        gap[slot] = bound - upper[slot]
-        if bound - others[label] > own:
-            continue
-        if not shifted[label]:
-            nearer = 0
-            for q in range(shifts.shape[0]):
-                k = shifts[q]
-                distance = squared_distance(point, centres[k])
-                nearer += 1 if distance < squared or (distance == squared and k < label) else 0
-            computed += shifts.shape[0]
-            if nearer == 0:
-                continue
-        nearest, upper[slot], gap[slot] = _bounds_of(point, centres, drift, slack, distances)
-        computed += centres.shape[0]
-        if nearest != label:
-            labels[slot] = nearest
-            differing[changes] = slot
-            former_label[changes] = label
-            changes += 1
-    work[0] += doubtful.shape[0]
-    work[1] += computed
-    return changes
-
-
-@kernel
-def _measure(points, centres, labels, slack, upper, gap):
-    """Bounds of every point afresh, for the centres as they are.  OUT: upper, gap."""
-    n, d = points.shape
-    tile = np.zeros((d, TILE))
-    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    own = np.zeros(TILE)
-    other = np.empty(TILE)
-    for begin in range(0, n, TILE):
-        m = min(TILE, n - begin)
-        _turn(points[begin : begin + m], tile)
-        label = labels[begin : begin + m]
-        other[:] = np.inf
-        for k in range(centres.shape[0]):
-            _tile_distances(tile, centres[k], s0, s1, s2, s3)
-            for i in range(m):
-                own[i] = s0[i] if label[i] == k else own[i]
-                other[i] = s0[i] if label[i] != k and s0[i] < other[i] else other[i]
-        for i in range(m):
-            upper[begin + i] = np.sqrt(own[i]) + slack
-            gap[begin + i] = np.sqrt(other[i]) - slack - upper[begin + i]
-
-
-@kernel
-def _winners_stand(points, keys, changed, restart, seeds, scores, work):
+@lean_kernel
+def _winners_stand(cloud, changed, restart, seeds, scores, work):
     """Whether every seed still wins its step.  OUT: scores (the winners', and the runners-up).
 
     Winners come first: the others have to be compared with the winners' new scores.
@@ -1072,131 +1384,39 @@ def _winners_stand(points, keys, changed, restart, seeds, scores, work):
     n_seeds = seeds.shape[0]
     for winners in (True, False):
         for c in range(changed.shape[0]):
-            slot = changed[c, 0]
+            slot, before, after = changed[c, 0], changed[c, 1], changed[c, 2]
             won = -1
             for step in range(n_seeds):
                 if seeds[step] == slot:
                     won = step
-            if (won >= 0) != winners or (won < 0 and changed[c, 2] <= changed[c, 1]):
+            if (won >= 0) != winners or (won < 0 and after <= before):
                 continue
-            if changed[c, 2] == 0:
+            if after == 0:
                 return False
             d2 = 1.0
-            weight = np.float64(changed[c, 2])
+            weight = np.float64(after)
             for step in range(n_seeds):
                 counter = (np.uint64(restart) << np.uint64(32)) + np.uint64(step)
-                clock = exponential(uniform(draw(keys[0, slot], keys[1, slot], counter)))
-                score = clock / (weight * d2)
+                u = uniform(draw(cloud.keys[0, slot], cloud.keys[1, slot], counter))
+                rate = weight * d2
                 if step == won:
+                    score = exponential(u) / rate
                     if not score < scores[1, step]:
                         return False
                     scores[0, step] = score
                     break
-                if score <= scores[0, step]:
+                # The score is at least u / rate: the clock -log(1 - u) is at least u.
+                best = scores[0, step]
+                if u <= best * SCREEN * rate and exponential(u) / rate <= best:
                     return False
-                scores[1, step] = min(scores[1, step], score)
-                distance = squared_distance(points[slot], points[seeds[step]])
+                scores[1, step] = min(scores[1, step], u / rate / SCREEN)
+                distance = squared_distance(cloud.values[slot], cloud.values[seeds[step]])
                 work[1] += 1
                 if step == 0 or distance < d2:
                     d2 = distance
                 if d2 == 0.0:
                     return False
     return True
-
-
-@inlined
-def _centre(sums, out):
-    """A centroid from its integer sums and, in the last column, total weight.  OUT: out."""
-    total = np.float64(sums[out.shape[0]])
-    for c in range(out.shape[0]):
-        out[c] = np.float64(sums[c]) / total
-
-
-@inlined
-def _take(sums, touched, former, cluster, point, weight):
-    """Add weight times a point to a cluster, whose sums so far are kept.
-
-    OUT: sums, touched, former.
-    """
-    d = point.shape[0]
-    if not touched[cluster]:
-        touched[cluster] = True
-        former[cluster] = sums[cluster]
-    for c in range(d):
-        sums[cluster, c] += weight * np.int64(point[c])
-    sums[cluster, d] += weight
-
-
-@kernel
-def _thresholds(drift, shifted, others, threshold):
-    """How small a gap the drift can have closed, for each cluster.  OUT: others, threshold.
-
-    ``others`` is what the centres that a point of the cluster could go over to have drifted by.
-    Returns the largest threshold.
-    """
-    first = second = first_shifted = second_shifted = 0.0
-    farthest = farthest_shifted = -1
-    for k in range(drift.shape[0]):
-        if drift[k] > first:
-            first, second, farthest = drift[k], first, k
-        elif drift[k] > second:
-            second = drift[k]
-        if shifted[k] and drift[k] > first_shifted:
-            first_shifted, second_shifted, farthest_shifted = drift[k], first_shifted, k
-        elif shifted[k] and drift[k] > second_shifted:
-            second_shifted = drift[k]
-    top = 0.0
-    for k in range(drift.shape[0]):
-        if shifted[k]:
-            others[k] = (second if k == farthest else first) * SCREEN
-        else:
-            others[k] = (second_shifted if k == farthest_shifted else first_shifted) * SCREEN
-        threshold[k] = drift[k] * SCREEN + others[k]
-        top = max(top, threshold[k])
-    return top
-
-
-@kernel
-def _list_tight(gap, limit, tight, watch):
-    """List the slots with a gap of up to ``limit``.  OUT: tight, watch."""
-    count = 0
-    for i in range(gap.shape[0]):
-        tight[count] = i
-        count += 1 if gap[i] <= limit else 0
-    watch[0] = limit
-    watch[1] = count
-
-
-@kernel
-def _append_tight(slot, tight, watch):
-    """Add a slot to the list; a full list counts as none.  OUT: tight, watch."""
-    count = np.int64(watch[1])
-    if count < tight.shape[0]:
-        tight[count] = slot
-        watch[1] = count + 1
-    else:
-        watch[0] = -1.0
-
-
-@inlined
-def _bounds_of(point, centres, drift, slack, distances):
-    """The nearest centre of a point and its bounds, upper and gap.  OUT: distances.
-
-    The bounds are given as if measured before the drift, which later checks will count again.
-    """
-    nearest = -1
-    lowest = np.inf
-    for k in range(centres.shape[0]):
-        distances[k] = squared_distance(point, centres[k])
-        if distances[k] < lowest:
-            lowest = distances[k]
-            nearest = k
-    lower = np.inf
-    for k in range(centres.shape[0]):
-        bound = np.sqrt(distances[k]) + drift[k]
-        lower = bound if k != nearest and bound < lower else lower
-    upper = np.sqrt(lowest) + slack - drift[nearest]
-    return nearest, upper, lower - slack - upper
 
 
 # --------------------------------------------------------------------------------------------

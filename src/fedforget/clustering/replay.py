@@ -1,11 +1,11 @@
 """The server forgets by replay: the model of a changed aggregate from the trajectories of the old.
 
 A full run keeps, for each restart, the race's winners with their scores and, for each assignment of
-Lloyd's iteration, the labels, the exact integer sums and every point's margin: how much farther the
-second-nearest centre is than the nearest.  After a change, centres move a little; a point whose
-margin exceeds what its own and the other centres moved by keeps its label for certain.  Only the
-others are computed again, by the same kernel.  The result is that of a full run, bit for bit; the
-proof is in docs/math.md.
+Lloyd's iteration, the labels, the exact integer sums, and an estimate of every point's distance to
+every centre.  After a change, a centre's sums differ by a few points, and the estimates follow by
+the inner products with those points, with a bound on their error.  Where they do not tell the
+nearest centre for certain, the exact kernel does.  The result is that of a full run, bit for bit;
+the proof is in docs/math.md.
 
 What is kept is a cache.  Its memory is bounded, it is never saved, and losing it costs time only.
 """
@@ -33,16 +33,13 @@ from fedforget.clustering.server import (
     cluster_each,
 )
 
-MEMORY_LIMIT = 256 << 20
-"""Bytes that trajectories may take; restarts that do not fit are run in full every time."""
+MEMORY_LIMIT = 1536 << 20
+"""Bytes that the cache may take; restarts that do not fit are run in full every time."""
 
-REPLAY_SIZE = 4096
-"""Features times clusters from which a full run, by matrix products, is faster than a replay."""
-
-_FIRST_ROWS = 24
-_SPARE_ROWS = 8
+_PRODUCTS_SHARE = 4
+_UNIT = 2.0**-53
+_BATCH = 512
 _NOTHING = np.empty((0, 3), dtype=np.int64)
-_ROW_ARRAYS = ("labels", "upper", "gap", "tight", "watch", "sums", "drift", "moved")
 
 
 @dataclass
@@ -71,7 +68,6 @@ class ReplayingServer:
     source : makes points of an aggregate.
     n_clusters, n_init, max_iter, tol : as for :func:`~fedforget.clustering.server.cluster_each`.
     memory_limit : bound on the bytes that trajectories take.
-    replay_size : number of features times clusters from which every update is a full run.
     """
 
     def __init__(
@@ -83,7 +79,6 @@ class ReplayingServer:
         max_iter: int,
         tol: float,
         memory_limit: int = MEMORY_LIMIT,
-        replay_size: int = REPLAY_SIZE,
     ) -> None:
         self.source = source
         self.n_clusters = n_clusters
@@ -91,7 +86,6 @@ class ReplayingServer:
         self.max_iter = max_iter
         self.tol = tol
         self.memory_limit = memory_limit
-        self.replay_size = replay_size
         self.work = Work()
         self._cache: _Cache | None = None
 
@@ -112,9 +106,9 @@ class ReplayingServer:
         self._cache = None
         points = self.source.points_of(aggregate)
         self.work = Work()
-        n, d = points.coordinates.shape
-        if self.tol or n < self.n_clusters or d * self.n_clusters >= self.replay_size:
-            # An early stop, few points, or many numbers: there is nothing worth replaying.
+        n = len(points.weights)
+        if self.tol or n < self.n_clusters:
+            # An early stop, or few points: there is nothing to replay.
             models = cluster_each(
                 points,
                 self.n_clusters,
@@ -136,8 +130,9 @@ class ReplayingServer:
             return self.run(aggregate)
         changes = self.source.changes(aggregate, delta)
         n = len(cache.names)
-        n_after = n + sum((change.after > 0) - (change.before > 0) for change in changes)
-        if n_after < self.n_clusters or 2 * len(changes) > n:
+        n_new = sum(change.before == 0 for change in changes)
+        n_after = n + n_new - sum(change.after == 0 for change in changes)
+        if n_after < self.n_clusters or 2 * len(changes) > n or n_new > len(cache.free):
             return self.run(aggregate)
         self.work = Work()
         cache.apply(changes, self.work)
@@ -152,193 +147,205 @@ class _Cache:
         self, server: ReplayingServer, points: LatticePoints, names: list[bytes], work: Work
     ) -> None:
         self.server = server
-        n, d = points.coordinates.shape
-        self.slack = 64.0 * (d + 16) * 2.0**-53 * server.source.diameter
         self.names = names
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         self.total = sum(points.weights.tolist())
-        capacity = n + max(16, n // 8)
-        self._order = np.arange(capacity, dtype=np.int64)
-        self.points = np.zeros((capacity, d))
-        self.points[:n] = points.coordinates
-        self.weights = np.zeros(capacity, dtype=np.int64)
-        self.weights[:n] = points.weights
-        self.keys = np.zeros((2, capacity), dtype=np.uint64)
-        self.keys[:, :n] = points.keys
-        self.free = list(range(capacity - 1, n - 1, -1))
         self.absent: dict[int, ServerModel] = {}
-        k = server.n_clusters
-        self.labels = np.empty((0, capacity), dtype=np.int32)
-        self.upper = np.empty((0, capacity))
-        self.gap = np.empty((0, capacity))
-        self.tight = np.empty((0, capacity), dtype=np.int32)
-        self.watch = np.empty((0, 2))
-        self.sums = np.empty((0, k, d + 1), dtype=np.int64)
-        self.drift = np.empty((0, k))
-        self.moved = np.empty(0, dtype=np.int64)
-        self.meta = np.zeros((server.n_init, 4), dtype=np.int64)
-        self.seeds = np.zeros((server.n_init, k), dtype=np.int64)
-        self.scores = np.zeros((server.n_init, 2, k))
-        self.losses = np.zeros((server.n_init, k))
-        self._make_room(dict.fromkeys(range(server.n_init), _FIRST_ROWS))
+        self.dropped: set[int] = set()
+        n = len(names)
+        capacity = n + 16 + n // 32
+        self._order = np.arange(capacity, dtype=np.int64)
+        self.free = list(range(capacity - 1, n - 1, -1))
+        self.radius2 = self.slack = 0.0
+        self.cloud = self._cloud_of(points, capacity)
+        self.rows, self.runs = self._room(capacity)
+        self.desk = _desk(capacity, server.n_clusters, points.coordinates.shape[1])
         self._run(range(server.n_init), work)
+
+    def _cloud_of(self, points: LatticePoints, capacity: int) -> kernels.Cloud:
+        n, d = points.coordinates.shape
+        origin = points.coordinates.sum(axis=0) // n
+        values = np.zeros((capacity, d))
+        values[:n] = points.coordinates
+        shifted = np.zeros((capacity, d))
+        shifted[:n] = points.coordinates - origin
+        turned = np.ascontiguousarray(shifted.T)
+        weights = np.zeros(capacity, dtype=np.int64)
+        weights[:n] = points.weights
+        keys = np.zeros((2, capacity), dtype=np.uint64)
+        keys[:, :n] = points.keys
+        # Products are computed when wanted; all of them, and at once, where a cluster has fewer
+        # members than there are features.
+        room = min(capacity, self.server.memory_limit // (_PRODUCTS_SHARE * 4 * capacity))
+        products = np.empty((room, capacity), dtype=np.float32)
+        place = np.full(capacity, -1, dtype=np.int64)
+        known = np.zeros(room + 1, dtype=np.int64)
+        if room == capacity and n < d * self.server.n_clusters:
+            place[:] = known[1:] = np.arange(capacity)
+            known[0] = capacity
+            for begin in range(0, capacity, _BATCH):
+                products[begin : begin + _BATCH] = shifted[begin : begin + _BATCH] @ turned
+        radius2 = (shifted * shifted).sum(axis=1).max().item()
+        self._reach(d, radius2, (values * values).sum(axis=1).max().item())
+        return kernels.Cloud(values, shifted, turned, origin, products, place, known, weights, keys)
+
+    def _reach(self, d: int, radius2: float, reach2: float) -> None:
+        """Let the bounds on errors cover points with these squared lengths."""
+        self.radius2 = max(self.radius2, (1.0 + 1e-9) * radius2)
+        self.slack = max(self.slack, 64.0 * (d + 16) * _UNIT * (1.0 + 1e-9) * reach2)
+
+    # -- room ----------------------------------------------------------------------------------
+
+    def _room(self, capacity: int) -> tuple[kernels.Trajectories, kernels.Runs]:
+        """A pool of rows.  Memory that is never written to is never taken."""
+        server = self.server
+        k = server.n_clusters
+        d: int = self.cloud.values.shape[1]
+        self.row_bytes = (12 + 4 * k) * capacity + 8 * k * (d + 3) + 8
+        room = max(0, server.memory_limit - self.cloud.products.nbytes) // self.row_bytes
+        room = min(room, server.n_init * (server.max_iter + 1))
+        rows = kernels.Trajectories(
+            labels=np.empty((room, capacity), dtype=np.int32),
+            estimates=np.empty((room, k, capacity), dtype=np.float32),
+            near=np.empty((room, capacity), dtype=np.float32),
+            other=np.empty((room, capacity), dtype=np.float32),
+            errors=np.empty((room, k)),
+            norms=np.empty((room, k)),
+            sums=np.empty((room, k, d + 1), dtype=np.int64),
+            moved=np.empty(room, dtype=np.int64),
+        )
+        runs = kernels.Runs(
+            where=np.zeros((server.n_init, min(room, server.max_iter + 1)), dtype=np.int64),
+            length=np.zeros(server.n_init, dtype=np.int64),
+            status=np.full(server.n_init, kernels.ABSENT),
+            seeds=np.zeros((server.n_init, k), dtype=np.int64),
+            scores=np.zeros((server.n_init, 2, k)),
+            about=np.zeros(server.n_init),
+            losses=np.zeros((server.n_init, k)),
+            stale=np.ones((server.n_init, k), dtype=np.bool_),
+            contends=np.zeros(server.n_init, dtype=np.bool_),
+            free=np.arange(room, -1, -1, dtype=np.int64),
+        )
+        runs.free[0] = room
+        return rows, runs
+
+    @property
+    def nbytes(self) -> int:
+        used = len(self.rows.moved) - int(self.runs.free[0])
+        products = 4 * len(self.cloud.weights) * int(self.cloud.known[0])
+        return used * self.row_bytes + products
+
+    def _release(self, number: int) -> None:
+        """Give the rows of a restart back."""
+        free, length = self.runs.free, int(self.runs.length[number])
+        free[1 + free[0] : 1 + free[0] + length] = self.runs.where[number, :length]
+        free[0] += length
+        self.runs.length[number] = 0
+
+    def _drop(self) -> None:
+        """Make room: the first restart that has rows is run in full from now on."""
+        number = int(np.flatnonzero(self.runs.length)[0])
+        self._release(number)
+        self.dropped.add(number)
+        self.runs.status[number] = kernels.RERUN
+
+    # -- running restarts ----------------------------------------------------------------------
 
     @property
     def order(self) -> Ints:
         """The slots in use, in canonical order."""
         return self._order[: len(self.names)]
 
-    # -- running restarts ----------------------------------------------------------------------
-
     def _restarts(self) -> Restarts:
         """The points as they are now, in canonical order."""
-        order = self.order
+        order, cloud = self.order, self.cloud
         points = LatticePoints(
-            self.points[order].astype(np.int64),
-            self.weights[order],
-            Keys(self.keys[0, order], self.keys[1, order]),
+            cloud.values[order].astype(np.int64),
+            cloud.weights[order],
+            Keys(cloud.keys[0, order], cloud.keys[1, order]),
         )
         return Restarts.of(points, self.server.n_clusters, self.server.max_iter, 0.0)
 
     def _run(self, numbers: Iterable[int], work: Work) -> None:
         """Run restarts from the start; those that cannot be replayed are run without rows."""
         restarts = self._restarts()
+        runs, counters = self.runs, np.zeros(2, dtype=np.int64)
         for number in numbers:
             work.restarts += 1
             self.absent.pop(number, None)
-            first, _, room, _ = self.meta[number].tolist()
+            self._release(number)
+            runs.status[number] = kernels.ABSENT
             race = restarts.seed(number, runners_up=True)
-            if not room or len(race.rows) < self.server.n_clusters:
+            while number not in self.dropped and not runs.free[0] and runs.length.any():
+                self._drop()
+            few = len(race.rows) < self.server.n_clusters
+            if few or number in self.dropped or not runs.free[0]:
                 self._run_absent(restarts, number, race, work)
                 continue
-            self.seeds[number] = self.order[race.rows]
-            self.scores[number] = race.scores, race.runners_up
-            kernels.first_row_of(
-                self.points,
-                self.weights,
-                self.seeds[number],
+            runs.seeds[number] = self.order[race.rows]
+            runs.scores[number] = race.scores, race.runners_up
+            row = int(runs.free[runs.free[0]])
+            runs.free[0] -= 1
+            runs.where[number, 0] = row
+            runs.length[number] = 1
+            runs.status[number] = kernels.GROW
+            kernels.first_row(
+                self.cloud,
+                self.order,
+                self.rows,
+                row,
+                runs.seeds[number],
+                self.desk,
+                self.radius2,
                 self.slack,
-                self.labels[first],
-                self.upper[first],
-                self.gap[first],
-                self.sums[first],
+                counters,
             )
-            work.distances += len(self.order) * self.server.n_clusters
-            self.watch[first, 0] = -1.0
-            self.drift[first] = 0.0
-            self.moved[first] = len(self.order)
-            self.meta[number, 1] = 1
-            self.meta[number, 3] = kernels.GROW
+        _count(work, counters)
         self._walk(_NOTHING, work)
-        for number in np.flatnonzero(self.meta[:, 3] == kernels.RERUN).tolist():
-            # A cluster ran empty.
+        for number in np.flatnonzero(runs.status == kernels.RERUN).tolist():
+            # A cluster ran empty, or the memory ran out.
+            self._release(number)
             self._run_absent(restarts, number, restarts.seed(number), work)
 
     def _run_absent(self, restarts: Restarts, number: int, race: Race, work: Work) -> None:
         """Run a restart and keep its result alone."""
         model = restarts.lloyd(np.array(race.rows, dtype=np.int64), number)
         self.absent[number] = model
-        self.meta[number, 3] = kernels.ABSENT
+        self.runs.stale[number] = True
+        self.runs.contends[number] = False
+        self.runs.status[number] = kernels.ABSENT
         work.distances += self._distances_of(model)
 
     def _walk(self, changed: Ints, work: Work) -> None:
         """Let the kernel bring every restart with rows up to date, however many rows it takes."""
         counters = np.zeros(2, dtype=np.int64)
         kernels.replay(
-            self.points,
-            self.weights,
-            self.keys,
+            self.cloud,
             self.order,
             changed,
-            self.labels,
-            self.upper,
-            self.gap,
-            self.tight,
-            self.watch,
-            self.sums,
-            self.drift,
-            self.moved,
-            self.meta,
-            self.seeds,
-            self.scores,
-            self.losses,
+            self.rows,
+            self.runs,
+            self.desk,
             self.server.max_iter,
+            self.radius2,
             self.slack,
+            self.total * self.radius2,
             counters,
         )
-        points, distances = counters.tolist()
-        work.points += points
-        work.distances += distances
-        if kernels.FULL in self.meta[:, 3].tolist():
-            self._give_more_rows()
+        _count(work, counters)
+        if kernels.FULL in self.runs.status.tolist():
+            self._drop()
+            self.runs.status[self.runs.status == kernels.FULL] = kernels.GROW
             self._walk(_NOTHING, work)
-
-    # -- room ----------------------------------------------------------------------------------
-
-    @property
-    def nbytes(self) -> int:
-        return sum(getattr(self, name).nbytes for name in _ROW_ARRAYS)
-
-    def _row_bytes(self) -> int:
-        d: int = self.points.shape[1]
-        return 24 * len(self.points) + 8 * self.server.n_clusters * (d + 2) + 24
-
-    def _give_more_rows(self) -> None:
-        """Half as many rows again for every restart that has run out of them."""
-        rooms = dict(enumerate(self.meta[:, 2].tolist()))
-        for number in np.flatnonzero(self.meta[:, 3] == kernels.FULL).tolist():
-            rooms[number] += max(_SPARE_ROWS, rooms[number] // 2)
-            self.meta[number, 3] = kernels.GROW
-        self._make_room(rooms)
-
-    def _make_room(self, rooms: dict[int, int]) -> None:
-        """Move the rows to where each restart has the room it wants, or as many as fit.
-
-        The first restarts are the first to go; one that goes is run in full from now on.
-        """
-        for number in rooms:
-            if sum(rooms.values()) * self._row_bytes() <= self.server.memory_limit:
-                break
-            rooms[number] = 0
-        firsts = np.concatenate([[0], np.cumsum(list(rooms.values()))])
-        for name in _ROW_ARRAYS:
-            old = getattr(self, name)
-            new = np.zeros((int(firsts[-1]), *old.shape[1:]), dtype=old.dtype)
-            for number, room in rooms.items():
-                first, length, _, _ = self.meta[number].tolist()
-                if room:
-                    new[firsts[number] : firsts[number] + length] = old[first : first + length]
-            setattr(self, name, new)
-        for number, room in rooms.items():
-            self.meta[number, 0] = firsts[number]
-            self.meta[number, 2] = room
-            if not room:
-                self.meta[number, 1] = 0
-                self.meta[number, 3] = kernels.RERUN
-
-    def _grow(self) -> None:
-        """Make room for more points."""
-        old = len(self.points)
-        new = old + max(16, old // 4)
-        extra = new - old
-        self.points = np.concatenate([self.points, np.zeros((extra, self.points.shape[1]))])
-        self.weights = np.concatenate([self.weights, np.zeros(extra, dtype=np.int64)])
-        self._order = np.concatenate([self._order, np.zeros(extra, dtype=np.int64)])
-        self.keys = np.concatenate([self.keys, np.zeros((2, extra), dtype=np.uint64)], axis=1)
-        nobody = np.full((len(self.labels), extra), -1, dtype=np.int32)
-        blank = np.zeros((len(self.labels), extra))
-        self.labels = np.concatenate([self.labels, nobody], axis=1)
-        self.upper = np.concatenate([self.upper, blank], axis=1)
-        self.gap = np.concatenate([self.gap, blank], axis=1)
-        self.tight = np.concatenate([self.tight, nobody], axis=1)
-        self.free = list(range(new - 1, old - 1, -1))
-        if self.nbytes > self.server.memory_limit:
-            self._make_room(dict(enumerate(self.meta[:, 2].tolist())))
 
     # -- following -----------------------------------------------------------------------------
 
     def apply(self, changes: list[Change], work: Work) -> None:
         """Bring points, order and every restart up to date."""
+        cloud = self.cloud
+        if len(cloud.products) <= cloud.known[0] < len(self.names):
+            cloud.place[:] = -1
+            cloud.known[0] = 0
         changed = np.empty((len(changes), 3), dtype=np.int64)
         for number, change in enumerate(changes):
             changed[number] = self._place(change), change.before, change.after
@@ -350,7 +357,8 @@ class _Cache:
         for change in changes:
             if change.after == 0:
                 self.free.append(self.slot_of.pop(change.name))
-        stale = [n for n, status in enumerate(self.meta[:, 3].tolist()) if status != kernels.READY]
+        status = self.runs.status.tolist()
+        stale = [number for number, state in enumerate(status) if state != kernels.READY]
         if stale:
             self._run(stale, work)
 
@@ -358,23 +366,29 @@ class _Cache:
         """Set a point's weight; new points get a slot and their place in the order."""
         place = bisect_left(self.names, change.name)
         if change.before == 0:
-            if not self.free:
-                self._grow()
-            slot = self.free.pop()
-            self.slot_of[change.name] = slot
-            self.points[slot] = change.coordinates
-            self.keys[:, slot] = change.key
-            self.names.insert(place, change.name)
-            n = len(self.names)
-            self._order[place + 1 : n] = self._order[place : n - 1]
-            self._order[place] = slot
+            self._put(change, place)
         slot = self.slot_of[change.name]
-        self.weights[slot] = change.after
+        self.cloud.weights[slot] = change.after
         if change.after == 0:
             del self.names[place]
             n = len(self.names)
             self._order[place:n] = self._order[place + 1 : n + 1]
         return slot
+
+    def _put(self, change: Change, place: int) -> None:
+        """Take a new point in."""
+        slot = self.free.pop()
+        self.slot_of[change.name] = slot
+        self.names.insert(place, change.name)
+        n = len(self.names)
+        self._order[place + 1 : n] = self._order[place : n - 1]
+        self._order[place] = slot
+        assert change.coordinates is not None
+        low, high = change.key
+        lengths = kernels.put_point(
+            self.cloud, slot, change.coordinates, np.uint64(low), np.uint64(high)
+        )
+        self._reach(len(change.coordinates), *lengths)
 
     # -- results -------------------------------------------------------------------------------
 
@@ -383,22 +397,47 @@ class _Cache:
 
     def full_distances(self) -> int:
         """How many distances the assignments of a full run compute."""
-        per_row = len(self.order) * self.server.n_clusters
-        rows = sum(length for _, length, _, status in self.meta.tolist() if status == kernels.READY)
-        return rows * per_row + sum(self._distances_of(model) for model in self.absent.values())
+        rows: int = sum(self.runs.length.tolist())
+        here = rows * len(self.names) * self.server.n_clusters
+        return here + sum(self._distances_of(model) for model in self.absent.values())
 
     def model(self) -> ServerModel:
         """The restart with the lowest loss, the first of equals."""
-        losses = [math.fsum(parts) for parts in self.losses.tolist()]
-        for number, model in self.absent.items():
-            losses[number] = model.loss
-        best = losses.index(min(losses))
+        losses = {number: model.loss for number, model in self.absent.items()}
+        for number, contends in enumerate(self.runs.contends.tolist()):
+            if contends:
+                losses[number] = math.fsum(self.runs.losses[number].tolist())
+        best = min(losses, key=lambda number: (losses[number], number))
         if best in self.absent:
             return self.absent[best]
-        first, length, _, _ = self.meta[best].tolist()
-        last = first + length - 1
-        sums = self.sums[last - 1]
-        centres = sums[:, :-1] / sums[:, -1:]
-        labels = self.labels[last, self.order]
+        length = int(self.runs.length[best])
+        above, row = self.runs.where[best, length - 2 : length].tolist()
+        sums = self.rows.sums[above]
+        totals = sums[:, -1:]
+        centres = (sums[:, :-1] + totals * self.cloud.origin) / totals
+        labels = self.rows.labels[row].take(self.order)
         n_iter = min(length, self.server.max_iter)
         return ServerModel(centres, labels, losses[best], n_iter, best)
+
+
+def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
+    """Room for as many changes as are replayed, and for as many moves as there can be."""
+    notes = 4 * capacity
+    return kernels.Desk(
+        count=np.zeros(1, dtype=np.int64),
+        slot=np.empty(notes, dtype=np.int64),
+        cluster=np.empty(notes, dtype=np.int64),
+        weight=np.empty(notes, dtype=np.int64),
+        mine=np.empty(notes, dtype=np.int64),
+        touched=np.empty((2, n_clusters), dtype=np.bool_),
+        centres=np.empty((n_clusters, d)),
+        have=np.empty(n_clusters, dtype=np.bool_),
+        column=np.empty(capacity),
+        listed=np.empty(2 * capacity, dtype=np.int64),
+    )
+
+
+def _count(work: Work, counters: Ints) -> None:
+    points, distances = counters.tolist()
+    work.points += points
+    work.distances += distances

@@ -1,7 +1,7 @@
 """A client's attempt as bytes, for runtimes that start a process for every message.
 
-The bytes hold secrets.  They may live in a runtime's memory between two messages of one attempt, and
-nowhere else.
+The bytes hold secrets.  They may live in a runtime's memory between two messages of one attempt,
+and nowhere else.
 """
 
 from __future__ import annotations
