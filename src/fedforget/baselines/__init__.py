@@ -1,0 +1,1 @@
+"""The methods that fedforget is compared with, each written from its own paper."""

@@ -1,0 +1,140 @@
+"""What every federated baseline takes and gives, and how it is judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedforget.clustering.distance import Floats, Labels
+from fedforget.clustering.losses import induced_loss, loss_ratio, nearest_loss
+from fedforget.clustering.prf import Ints
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """How long a federated method takes when its clients work side by side.
+
+    Attributes
+    ----------
+    slowest_client : the time of the client that took the longest.
+    server : the time of the server.
+    """
+
+    slowest_client: float
+    server: float
+
+    @property
+    def total(self) -> float:
+        """The server has to wait for the slowest client."""
+        return self.slowest_client + self.server
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedClustering:
+    """The outcome of a federated method.
+
+    Attributes
+    ----------
+    centres : (k, d) the server's centres.
+    labels : the server's cluster of each record, through its local cluster (the paper's
+        Definition 3.2).
+    local_labels : each record's cluster at its own client.
+    seconds : what it took.
+    """
+
+    centres: Floats
+    labels: Labels
+    local_labels: Labels
+    seconds: Seconds
+
+
+@dataclass(frozen=True)
+class LossRatios:
+    """Losses over the loss of centralised K-means++.
+
+    Attributes
+    ----------
+    induced : every record goes where its local cluster goes; the ratio that the paper reports.
+    nearest : every record goes to the nearest of the server's centres.
+    """
+
+    induced: float
+    nearest: float
+
+
+def loss_ratios(values: Floats, outcome: FederatedClustering, reference: float) -> LossRatios:
+    """Judge the clustering of ``values`` against the loss of a centralised one."""
+    induced = induced_loss(values, outcome.labels, outcome.centres)
+    nearest = nearest_loss(values, outcome.centres)
+    return LossRatios(loss_ratio(induced, reference), loss_ratio(nearest, reference))
+
+
+def check_count(name: str, value: int) -> int:
+    """A positive integer."""
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+def check_values(values: Any) -> Floats:
+    """Records as a finite, C-contiguous (n, d) array of float64 with at least one row."""
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    if array.ndim != 2:
+        raise ValueError(
+            f"values must have two dimensions (records, features), got shape {array.shape}"
+        )
+    if not len(array):
+        raise ValueError("values has no records")
+    if not np.isfinite(array).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"row {row}, column {column}: {array[row, column]} is not finite")
+    return array
+
+
+def check_clients(clients: Any, n: int) -> Ints:
+    """The client of each of ``n`` records, as non-negative integers."""
+    array = np.asarray(clients)
+    if array.shape != (n,):
+        raise ValueError(f"clients must have one entry a record ({n}), got shape {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"clients must be integers, not {array.dtype}")
+    if array.min(initial=0) < 0:
+        raise ValueError(f"clients must not be negative (record {int(array.argmin())})")
+    return array.astype(np.int64)
+
+
+def rows_of_clients(clients: Ints) -> dict[int, Ints]:
+    """The rows of each client that has any, by ascending client; rows keep their order.
+
+    >>> rows_of_clients(np.array([4, 0, 4]))
+    {0: array([1]), 4: array([0, 2])}
+    """
+    order = np.argsort(clients, kind="stable")
+    names, first = np.unique(clients[order], return_index=True)
+    return dict(zip(names.tolist(), np.split(order, first[1:]), strict=True))
+
+
+def generator(seed: int, *name: int) -> np.random.Generator:
+    """A generator of its own for one party, whatever the other parties draw."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=name))
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """The result of a call and the seconds that it took."""
+    start = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - start
+
+
+def spread(rows: list[Ints], parts: list[Labels]) -> Labels:
+    """Labels of each client's rows as one column in the order of the records."""
+    column = np.empty(sum(map(len, rows)), dtype=np.int32)
+    for own, part in zip(rows, parts, strict=True):
+        column[own] = part
+    return column

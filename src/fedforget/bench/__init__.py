@@ -1,0 +1,1 @@
+"""Datasets and their division among clients, for experiments."""
