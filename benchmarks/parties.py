@@ -1,0 +1,146 @@
+"""A client in a directory, on the command line: starting, importing, re-opening, forgetting.
+
+Every figure is that of a whole process: its wall-clock time, start included, and its peak resident
+memory as the operating system counted it.  Additional memory is what is beyond the peak of the same
+program when it looks at an empty client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import common
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROWS, FEATURES, K = 1_000_000, 50, 10
+PROGRAM = (sys.executable, "-c", "from fedforget.cli.main import app; app(prog_name='fedforget')")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a command printed, took and needed."""
+
+    printed: str
+    seconds: float
+    peak: int
+
+    @property
+    def json(self) -> dict:
+        return json.loads(self.printed)
+
+
+def fedforget(*arguments: object, given: str = "") -> Run:
+    """Run a command to its end."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as ids:
+        ids.write(given)
+        ids.seek(0)
+        start = time.perf_counter()
+        process = subprocess.Popen([*PROGRAM, *map(str, arguments)], stdin=ids, stdout=output)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise SystemExit(f"fedforget {' '.join(map(str, arguments))} failed")
+        output.seek(0)
+        return Run(output.read(), seconds, usage.ru_maxrss * 1024)
+
+
+def median(*arguments: object, repeats: int = 5) -> float:
+    return sorted(fedforget(*arguments).seconds for _ in range(repeats))[repeats // 2]
+
+
+def set_up(folder: Path) -> Path:
+    """A federation with one client in it; returns the client's directory."""
+    names = folder / "features.csv"
+    lines = ["name,low,high", *(f"x{column},0,1" for column in range(FEATURES))]
+    names.write_text("\n".join(lines), encoding="utf-8")
+    server, client = folder / "server", folder / "client"
+    fedforget("server", "init", server, "--name", "f", "--clusters", K, "--features", names)
+    fedforget("client", "init", client, "--name", "c")
+    fedforget("server", "enrol", server, "--client", client / "enrolment.json")
+    file, epoch = server / "federation.toml", server / "epoch-1.json"
+    fedforget("client", "join", client, "--federation", file, "--epoch", epoch)
+    return client
+
+
+def write_rows(path: Path) -> None:
+    """Random rows, a group at a time: nothing here needs them all at once."""
+    rng = np.random.default_rng(0)
+    names = [f"x{column}" for column in range(FEATURES)]
+    schema = pa.schema([("id", pa.string()), *((name, pa.float64()) for name in names)])
+    order = rng.permutation(ROWS)
+    with pq.ParquetWriter(path, schema, compression="none") as writer:
+        for at in range(0, ROWS, 1 << 17):
+            ids = [f"P-{number}" for number in order[at : at + (1 << 17)].tolist()]
+            columns = rng.random((FEATURES, len(ids)))
+            writer.write_table(pa.table([ids, *columns], schema=schema))
+
+
+def a_seed(client: Path) -> str:
+    """The id of the record that was drawn first: forgetting it makes the client draw all again."""
+    from fedforget.parties.client import open_client
+    from fedforget.parties.store import decoded_id
+
+    with open_client(client) as party:
+        return str(decoded_id(party.store.clusters(FEATURES).seed_ids[0]))
+
+
+def main() -> None:
+    common.heading("a client in a directory, on the command line")
+    rows = common.table(f"{ROWS:,} × {FEATURES}, K = {K}", "", "figure", "target")
+    data = 8 * ROWS * FEATURES
+
+    def timed(what: str, seconds: float, target: float) -> None:
+        verdict = common.verdict(seconds, target, at_least=False)
+        rows.add_row(what, f"{seconds:.2f} s", f"{verdict} s")
+
+    def sized(what: str, extra: int) -> None:
+        share = extra / data
+        verdict = common.verdict(share, 1.5, at_least=False)
+        rows.add_row(what, f"{extra / 2**20:,.0f} MiB, {share:.2f}×", f"{verdict}×")
+
+    timed("fedforget --help", median("--help"), 0.5)
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
+        folder = Path(name)
+        client, table = set_up(folder), folder / "rows.parquet"
+        write_rows(table)
+        baseline = fedforget("client", "audit", client, "--json").peak
+        done = fedforget("client", "import", client, table, "--id", "id", "--json")
+        assert done.json["records"] == ROWS
+        speed = ROWS / done.seconds
+        rows.add_row("import", f"{speed:,.0f} rows/s", common.verdict(speed, 50_000))
+        sized("additional memory: import", done.peak - baseline)
+        table.unlink()
+        opened = fedforget("client", "status", client, "--json")
+        timed("status", opened.seconds, 3)
+        sized("additional memory: status", opened.peak - baseline)
+        audited = fedforget("client", "audit", client, "--json")
+        assert audited.json["passed"]
+        sized("additional memory: audit", audited.peak - baseline)
+        forget = ("client", "forget", client, "--yes", "--json")
+        one = fedforget(*forget, "--ids", "P-123456")
+        timed("forget 1, seeds stand", one.seconds, 3)
+        seed = fedforget(*forget, "--ids", a_seed(client))
+        assert seed.json["reseeded"] == 1
+        timed("forget 1, the first seed", seed.seconds, 3)
+        held = [number for number in range(2_000, 3_010)]
+        ids = "\n".join(f"P-{number}" for number in held[:1000])
+        batch = fedforget(*forget, "--ids-file", "-", given=ids)
+        assert batch.json["records"] == 1000
+        timed("forget 1,000", batch.seconds, 6)
+        sized("additional memory: forget", max(one.peak, seed.peak, batch.peak) - baseline)
+        assert fedforget("client", "audit", client, "--json").json["passed"]
+    common.console.print(rows)
+
+
+if __name__ == "__main__":
+    main()
