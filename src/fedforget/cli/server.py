@@ -38,7 +38,7 @@ def init(
     shift: Annotated[bool, typer.Option("--shift", help="Shift the grid at random.")] = False,
     n_init: Annotated[int, typer.Option(help="Restarts at the server.")] = 10,
     max_iter: Annotated[int, typer.Option(help="Most Lloyd iterations.")] = 300,
-    dropout: Annotated[float, typer.Option(help="Share that may vanish in a round.")] = 0.2,
+    dropout: Annotated[float, typer.Option(help="Share that may vanish in a round.")] = 0.1,
     colluding: Annotated[float, typer.Option(help="Share that may collude.")] = 0.1,
     minimum: Annotated[int, typer.Option(help="Fewest survivors of a round.")] = 3,
     deadline: Annotated[float, typer.Option(help="Seconds that a stage may last.")] = 60.0,

@@ -86,6 +86,10 @@ class Histogram:
         negated = {point: -count for point, count in other._entries.items()}
         return self + Histogram(self.n_features, negated)
 
+    def copy(self) -> Histogram:
+        """A histogram of its own."""
+        return Histogram(self.n_features, dict(self._entries))
+
     def items(self) -> ItemsView[bytes, int]:
         """Points, encoded, and their counts."""
         return self._entries.items()

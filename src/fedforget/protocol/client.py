@@ -228,7 +228,11 @@ class Client:
         answer = None if body is None else self._seal(payload.context, body)
         if ledger.committed != self.ledger.committed:
             self.notice = payload.body.notice if isinstance(payload.body, Open) else data
-        self.stage, self.ledger, self._last = stage, ledger, (fingerprint, answer)
+        if not isinstance(payload.body, Notice):
+            self._last = fingerprint, answer
+        elif isinstance(stage, Idle):  # the attempt is over, and its answers with it
+            self._last = b"", None
+        self.stage, self.ledger = stage, ledger
         return answer
 
     def _seal(self, context: Context, body: Body) -> bytes:
@@ -299,7 +303,8 @@ class Client:
     # -- the stages ----------------------------------------------------------------------------
 
     def _open(self, context: Context, opening: Open) -> tuple[Stage, Ledger, Body]:
-        if context.membership != self.membership.digest:
+        ours = self.membership
+        if (context.epoch, context.membership) != (ours.epoch, ours.digest):
             raise WrongFederationError(
                 f"the server has another membership list: epoch {context.epoch},"
                 f" and epoch {self.membership.epoch} here"
@@ -317,14 +322,13 @@ class Client:
             ledger = self._with_notice(ledger, payload.context, payload.body)
         elif ledger.committed != (0, 0):
             raise OutOfOrderError("the server has forgotten its last commit")
+        if context.number[:2] <= ledger.committed:
+            raise OutOfOrderError(f"round {context.round} is committed already")
         if ledger.pending is not None and ledger.pending_round != context.round:
             # Had that round been committed, the notice would have told.
             ledger = replace(ledger, pending=None)
-        if context.kind == "delta" and ledger.base is None:
-            raise BaseMismatchError(
-                f"the server counts round {ledger.base_round} of {self.name}, which is not"
-                " known here: a full round is needed"
-            )
+        if context.kind == "delta":
+            self._known_base(ledger)
         sharing, masking = (Agreement(self._entropy(KEY_BYTES)) for _ in range(2))
         body = Advertise(sharing.public, masking.public)
         return Advertised(context, sharing, masking), ledger, body
@@ -413,13 +417,21 @@ class Client:
     def _change(self, context: Context) -> tuple[Ledger, Histogram]:
         """What to send; the same in every attempt of a round."""
         ledger = self.ledger
-        if ledger.pending is None:
-            ledger = replace(ledger, pending=self._current(), pending_round=context.round)
-        assert ledger.pending is not None
+        pending = ledger.pending
+        if pending is None:
+            pending = self._current().copy()
+            ledger = replace(ledger, pending=pending, pending_round=context.round)
         if context.kind == "full":
-            return ledger, ledger.pending
-        assert ledger.base is not None
-        return ledger, ledger.pending - ledger.base
+            return ledger, pending
+        return ledger, pending - self._known_base(ledger)
+
+    def _known_base(self, ledger: Ledger) -> Histogram:
+        if ledger.base is None:
+            raise BaseMismatchError(
+                f"the server counts round {ledger.base_round} of {self.name}, which is not"
+                " known here: a full round is needed"
+            )
+        return ledger.base
 
     def _consent(self, stage: Sent, survivors: Survivors) -> tuple[Stage, Ledger, Body]:
         alive, dead = survivors.alive, survivors.dead
@@ -433,29 +445,25 @@ class Client:
         self._check_enough(alive)
         near = set(stage.graph.neighbours(self.name)) & set(alive)
         self._check_threshold(stage.graph, len(near))
-        answered = self.ledger.answered
-        state = stage.context.epoch, self.ledger.committed[1]
-        if answered is not None and answered[:2] == state and answered.alive != alive:
-            raise SecondSurvivorSetError(
-                "other survivors were answered for since the last commit; the difference of the two"
-                " sums would show somebody's input"
-            )
+        self._check_answered(stage.context, alive)
         consented = Consented(stage.context, stage.graph, alive, dead, stage.held, stage.own_share)
         signature = self._identity.sign(consent_to(stage.context, alive, dead))
         return consented, self.ledger, Consent(signature)
 
     def _reveal(self, stage: Consented, unmask: Unmask) -> tuple[Stage, Ledger, Body]:
-        near = set(stage.graph.neighbours(self.name)) & set(stage.alive)
+        self._check_answered(stage.context, stage.alive)
         signers = [name for name, _ in unmask.signatures]
-        if len(set(signers)) != len(signers) or not set(signers) <= near:
-            raise ChangedParticipantsError("signatures of others than the surviving neighbours")
-        threshold = stage.graph.plan.threshold
-        if len(signers) + 1 < threshold:
+        if len(set(signers)) != len(signers) or not set(signers) <= set(stage.alive) - {self.name}:
+            raise ChangedParticipantsError("signatures of others than the survivors")
+        near = set(stage.graph.neighbours(self.name)) & set(signers)
+        needed = stage.graph.plan.threshold - 1, self.federation.policy.minimum - 1
+        if len(near) < needed[0] or len(signers) < needed[1]:
             raise TooFewError(
-                f"{len(signers)} neighbours agree to the survivors, {threshold - 1} must"
+                f"{len(near)} neighbours and {len(signers)} survivors in all agree to the"
+                f" survivors; {needed[0]} and {needed[1]} must"
             )
         agreed = consent_to(stage.context, stage.alive, stage.dead)
-        for name, signature in unmask.signatures[: threshold - 1]:
+        for name, signature in unmask.signatures:
             if not signed_by(self.membership.keys[name], signature, agreed):
                 raise BadSignatureError(f"{name} did not agree to these survivors")
         seeds = [(name, stage.held[name][0]) for name in stage.alive if name in stage.held]
@@ -466,6 +474,16 @@ class Client:
         return Revealed(stage.context), ledger, body
 
     # -- checks --------------------------------------------------------------------------------
+
+    def _check_answered(self, context: Context, alive: tuple[str, ...]) -> None:
+        """One set of survivors between two commits."""
+        answered = self.ledger.answered
+        state = context.epoch, self.ledger.committed[1]
+        if answered is not None and answered[:2] == state and answered.alive != alive:
+            raise SecondSurvivorSetError(
+                "other survivors were answered for since the last commit; the difference of the two"
+                " sums would show somebody's input"
+            )
 
     def _check_enough(self, names: tuple[str, ...]) -> None:
         minimum = self.federation.policy.minimum

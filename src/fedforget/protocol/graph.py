@@ -35,7 +35,7 @@ class Policy:
         2 to minus this.
     """
 
-    dropout: float = 0.2
+    dropout: float = 0.1
     colluding: float = 0.1
     minimum: int = 3
     security_bits: int = 40
@@ -74,48 +74,63 @@ def plan(n: int, policy: Policy) -> Plan:
     return _complete(n, policy)
 
 
+def _shares(n: int, policy: Policy) -> tuple[int, int]:
+    """How many of n may collude and how many may vanish; 0.29 of 100 are 29, not 28."""
+    colluding, lost = (Fraction(str(share)) for share in (policy.colluding, policy.dropout))
+    return floor(colluding * n), floor(lost * n)
+
+
 def _complete(n: int, policy: Policy) -> Plan:
-    """Everybody is everybody's neighbour: a majority, and more than can collude."""
-    colluding = floor(policy.colluding * n)
-    threshold = min(n, max(colluding + 1, n // 2 + 1))
-    lost = floor(policy.dropout * n)
-    exposure = 0.0 if colluding >= threshold else float("-inf")
+    """Everybody is everybody's neighbour: so large a majority that colluding in both of two groups
+    does not make two of it, if that many are left."""
+    colluding, lost = _shares(n, policy)
+    wanted = (n + colluding) // 2 + 1
+    threshold = min(n, wanted, max(n // 2 + 1, colluding + 1, n - lost))
+    exposure = 0.0 if 2 * threshold <= n + colluding else float("-inf")
     return Plan(n - 1, threshold, exposure, 0.0 if n - lost < threshold else float("-inf"))
 
 
 def _threshold(n: int, degree: int, policy: Policy) -> Plan | None:
-    """A threshold that keeps the promises at this degree, halfway between the two limits."""
-    colluding, lost = floor(policy.colluding * n), floor(policy.dropout * n)
+    """A threshold that keeps the promises at this degree, halfway between the two limits.
+
+    Of the k + 1 holders of somebody's shares, an honest one reveals shares of one kind, a colluding
+    one of both.  So both secrets come out if 2t ≤ k + 1 + c for c colluding neighbours, however the
+    server splits the honest ones into two groups.
+    """
+    colluding, lost = _shares(n, policy)
     # Two runs of k/2 neighbours on the circle, all lost or colluding, would cut it in two.
-    cut = comb(n, 2) * _all_bad(n, colluding + lost, degree)
+    cut = comb(n, 2) * Fraction(comb(colluding + lost, degree), comb(n, degree))
     for_security = Fraction(1, 2**policy.security_bits) - cut
-    for_reliability = Fraction(1, 2**policy.reliability_bits)
-    exposed = [n * tail for tail in _tails(n - 1, colluding, degree)]
-    failing = [n * tail for tail in _tails(n - 1, lost, degree)]
-    # Exposed: ``threshold`` neighbours collude.  Failing: fewer than ``threshold`` are left.
+    if for_security < 0:
+        return None
+    total = comb(n - 1, degree)
+    exposed = _tail_counts(n - 1, colluding, degree)
+    failing = _tail_counts(n - 1, lost, degree)
+    most_exposed = floor(for_security * total / n)
+    most_failing = total // (n * 2**policy.reliability_bits)
     good = [
         t
-        for t in range(2, degree + 1)
-        if exposed[t] <= for_security and failing[degree - t + 1] <= for_reliability
+        for t in range(degree // 2 + 1, degree + 1)
+        if exposed[2 * t - degree - 1] <= most_exposed and failing[degree - t + 1] <= most_failing
     ]
     if not good:
         return None
     t = good[len(good) // 2]
-    return Plan(degree, t, _log2(exposed[t] + cut), _log2(failing[degree - t + 1]))
+    exposure = Fraction(n * exposed[2 * t - degree - 1], total) + cut
+    return Plan(degree, t, _log2(exposure), _log2(Fraction(n * failing[degree - t + 1], total)))
 
 
-def _all_bad(n: int, bad: int, draws: int) -> Fraction:
-    """The probability that ``draws`` of n without replacement are all among the bad ones."""
-    return Fraction(comb(bad, draws), comb(n, draws)) if draws <= n else Fraction(0)
+def _tail_counts(n: int, bad: int, draws: int) -> list[int]:
+    """In how many of the ways to draw are at least i bad, i = 0 … draws + 1."""
+    counts = [0] * (draws + 2)
+    for i in range(draws, -1, -1):
+        counts[i] = counts[i + 1] + comb(bad, i) * comb(n - bad, draws - i)
+    return counts
 
 
 def _tails(n: int, bad: int, draws: int) -> list[Fraction]:
-    """P(at least i of ``draws`` are bad), i = 0 … draws + 1: the hypergeometric law's tails."""
-    total = comb(n, draws)
-    tails = [Fraction(0)] * (draws + 2)
-    for i in range(draws, -1, -1):
-        tails[i] = tails[i + 1] + Fraction(comb(bad, i) * comb(n - bad, draws - i), total)
-    return tails
+    """The same as probabilities: the tails of the hypergeometric law."""
+    return [Fraction(count, comb(n, draws)) for count in _tail_counts(n, bad, draws)]
 
 
 def _log2(probability: Fraction) -> float:

@@ -44,7 +44,7 @@ def thaw(client: Client, data: bytes) -> None:
     try:
         frozen = msgspec.msgpack.decode(data, type=_Frozen)
         stage = msgspec.msgpack.decode(frozen.stage, type=_KINDS[frozen.kind])
-    except (msgspec.DecodeError, KeyError) as error:
+    except (msgspec.DecodeError, ValueError, KeyError) as error:
         raise MalformedError(f"what was remembered of the attempt is damaged: {error}") from None
     client.stage = stage
     client._last = frozen.last_message, frozen.last_answer

@@ -174,8 +174,11 @@ class Letter:
         try:
             self._outer = _signed.decode(data)
             self.payload = _payload.decode(self._outer.payload)
+            canonical = msgspec.msgpack.encode(self.payload) == self._outer.payload
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise MalformedError(f"not a message of version {VERSION}: {error}") from None
+        if not canonical:
+            raise MalformedError("a message must be written in one way only")
         self.data = data
 
     def check(self, public_key: bytes) -> Payload:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -399,9 +400,11 @@ class Server:
         requests = {}
         for name in consenting:
             near = [other for other in self._graph.neighbours(name) if other in signatures]
-            # A neighbour's threshold counts itself; more signatures would prove nothing more.
-            enough = near[: self._graph.plan.threshold - 1]
-            requests[name] = Unmask(tuple((other, signatures[other]) for other in enough))
+            # A client's threshold counts itself; more signatures would prove nothing more.
+            signers = near[: self._graph.plan.threshold - 1]
+            others = (other for other in consenting if other != name and other not in signers)
+            signers += islice(others, max(0, self.federation.policy.minimum - 1 - len(signers)))
+            requests[name] = Unmask(tuple((other, signatures[other]) for other in signers))
         return self._ask(Stage.UNMASK, requests)
 
     def _check_threshold(self, present: Iterable[str]) -> None:
@@ -503,6 +506,8 @@ class Server:
         """
         if self.result is None or self._context is None:
             raise OutOfOrderError("there is no result to commit")
+        if len(model) != 32:
+            raise ValueError(f"a model's digest has 32 bytes, got {len(model)}")
         counted = dict(self.ledger.counted) if self.result.kind == "delta" else {}
         counted |= dict.fromkeys(self.result.survivors, self._context.round)
         notice = Notice(self.result.survivors, tuple(sorted(counted.items())), model)

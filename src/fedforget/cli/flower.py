@@ -1,0 +1,300 @@
+"""``fedforget flower`` and ``fedforget simulate``: rounds over Flower's engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedforget.runtime.flower.network import Network
+
+app = typer.Typer(help="Rounds over a network, with Flower.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+_STAGES = 6
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="The app folder, made anew.")],
+    server: Annotated[
+        Path, typer.Option(help="The server's directory, on the machine of the SuperLink.")
+    ] = Path("/srv/fedforget/server"),
+    clients: Annotated[
+        Path | None, typer.Option(help="The folder with all clients' directories, to simulate.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Of the SuperLink.")] = 8000,
+    as_json: Json = False,
+) -> None:
+    """Write a Flower app folder: what `flwr run` takes, its configuration, a script for keys.
+
+    Example: `fedforget flower init app/ --server /srv/fedforget/server`
+    """
+    from fedforget import __version__
+    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.runtime.flower.app_folder import write_app
+
+    with plain_errors():
+        written = write_app(folder, __version__, server=server, clients=clients, port=port)
+
+    def in_words() -> None:
+        console.print(f"The app is in [bold]{folder}[/bold]. Next, at the SuperLink:")
+        console.print(f"  {folder}/make-keys.sh superlink NAME_OF_THIS_MACHINE", style="dim")
+        console.print("docs/deploy.md goes through all of it, step by step.")
+
+    show({"folder": str(folder), "files": [str(path) for path in written]}, as_json, in_words)
+
+
+@app.command()
+def up(
+    clients: Annotated[int, typer.Option(help="How many clients, each with a SuperNode.")] = 3,
+    folder: Annotated[
+        Path, typer.Option(help="Where everything is put; found again the next time.")
+    ] = Path("flower-trial"),
+    rounds: Annotated[
+        int, typer.Option(help="Run so many rounds and stop; 0: stay until interrupted.")
+    ] = 0,
+    as_json: Json = False,
+) -> None:
+    """Try a federation out: a SuperLink and SuperNodes on loopback, with TLS and node keys.
+
+    The clients hold made-up records. Everything is stopped when you press Ctrl-C.
+
+    Example: `fedforget flower up --clients 3 --rounds 1`
+    """
+    import json
+    import time
+
+    from rich.live import Live
+
+    from fedforget.cli.console import console, messages, plain_errors
+    from fedforget.runtime.flower.network import Network
+    from fedforget.runtime.flower.simulation import run_once
+
+    with plain_errors(), suppress(KeyboardInterrupt), _terminable():
+        _check_installed()
+        app_folder, names = _trial(folder, clients)
+        (folder / "net" / "superlink.sqlite").unlink(missing_ok=True)
+        with Network(folder / "net", app_folder) as network:
+            with messages.status("Starting a SuperLink and SuperNodes …"):
+                network.start_superlink()
+                numbers = {}
+                for name in names:
+                    numbers[name] = network.register(name)
+                    network.start_node(name, folder / "clients" / name)
+                _wait_for_nodes(network, numbers)
+            state = {
+                "superlink": {
+                    "address": f"127.0.0.1:{network.port}",
+                    "pid": network.superlink.pid if network.superlink else None,
+                },
+                "nodes": {
+                    name: {"node": numbers[name], "pid": network.nodes[name].pid} for name in names
+                },
+                "logs": str(network.logs),
+                "run": f"FLWR_HOME={network.home} flwr run {app_folder} here --stream",
+            }
+            if as_json:
+                print(json.dumps(state), flush=True)
+            else:
+                console.print(_table(network, numbers))
+                console.print("Run a round, from another terminal:")
+                console.print(f"  {state['run']}", style="bold", soft_wrap=True)
+            for _ in range(rounds):
+                result = run_once(
+                    network, folder / "server", None, lambda stage: _say(stage, as_json)
+                )
+                if as_json:
+                    print(json.dumps(result), flush=True)
+                else:
+                    _show_round(result)
+            if not rounds and as_json:
+                while True:
+                    time.sleep(0.5)
+            if not rounds:
+                console.print("Ctrl-C stops everything.")
+                with Live(_table(network, numbers), console=console, transient=True) as live:
+                    while True:
+                        time.sleep(5)
+                        live.update(_table(network, numbers))
+    if not as_json:
+        console.print("Everything is stopped.")
+
+
+def simulate(
+    dataset: Annotated[
+        Path, typer.Option(help="Records: a .npz (X), .csv or .parquet file of numbers.")
+    ],
+    clients: Annotated[
+        int | None, typer.Option(help="How many clients; the file's own, if left out.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="How many rounds.")] = 3,
+    clusters: Annotated[int | None, typer.Option(help="Number of clusters K.")] = None,
+    forget: Annotated[int, typer.Option(help="Records forgotten before each later round.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of the split and of what is forgotten.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Keep all directories in this new folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate a federation of many clients on Flower's engine.
+
+    Records are dealt at random among the clients, scaled to [0, 1] by column. The first round is
+    full; before each later one records are forgotten, and a delta round takes them out.
+
+    Example: `fedforget simulate --clients 100 --dataset celltype.npz --rounds 3`
+    """
+    import tempfile
+    from contextlib import ExitStack
+
+    from fedforget.bench.datasets import load_file
+    from fedforget.bench.splits import iid
+    from fedforget.cli.console import plain_errors, progress_bar, show
+    from fedforget.errors import FedforgetError
+    from fedforget.runtime.flower import simulation
+
+    with plain_errors(), _terminable(), ExitStack() as stack:
+        _check_installed()
+        try:
+            data = load_file(dataset, n_clusters=clusters, n_clients=clients or 10, seed=seed)
+            owners = data.clients if clients is None else iid(len(data.X), clients, seed=seed)
+        except (OSError, ValueError) as error:
+            raise FedforgetError(str(error)) from None
+        if out is not None and out.exists():
+            raise FedforgetError(f"{out} exists already; choose another folder")
+        if out is not None:
+            root = out
+            root.mkdir(mode=0o700, parents=True)
+        else:
+            root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedforget-")))
+        n_clients = int(owners.max()) + 1
+        total = n_clients + rounds * _STAGES
+        bar = stack.enter_context(progress_bar("Setting up", total, quiet=as_json))
+
+        def watch(what: str) -> None:
+            bar.update(bar.task_ids[0], description=what.capitalize(), advance=1)
+
+        results = simulation.simulate(
+            root,
+            data.X,
+            owners,
+            n_clusters=data.n_clusters,
+            rounds=rounds,
+            forget=forget,
+            seed=seed,
+            watch=watch,
+        )
+
+    def in_words() -> None:
+        for result in results:
+            _show_round(result)
+
+    show({"clients": n_clients, "records": len(data.X), "rounds": results}, as_json, in_words)
+
+
+# -- what the commands share -------------------------------------------------------------------
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    from fedforget.errors import FedforgetError
+
+    if find_spec("flwr") is None:
+        raise FedforgetError("Flower is not installed: pip install 'fedforget[flower]'")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let a termination end the block in order, as Ctrl-C does."""
+    import signal
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
+    """The trial federation in a folder, made if it is not there yet."""
+    import numpy as np
+
+    from fedforget import __version__
+    from fedforget.errors import FedforgetError
+    from fedforget.runtime.flower.app_folder import write_app
+    from fedforget.runtime.flower.trial import make_federation
+
+    if not (folder / "server").exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise FedforgetError(f"{folder} is not empty and holds no trial; choose another folder")
+        rng = np.random.default_rng(0)
+        centres = rng.uniform(0.2, 0.8, (3, 2))
+        values = (centres[rng.integers(3, size=300 * clients)]).clip(0, 1)
+        values = (values + rng.normal(0, 0.05, values.shape)).clip(0, 1)
+        owners = np.arange(len(values)) % clients
+        make_federation(folder, values, owners, n_clusters=3, minimum=2)
+        write_app(folder / "app", __version__, server=folder / "server", clients=folder / "clients")
+    names = sorted(path.name for path in (folder / "clients").iterdir())
+    if len(names) != clients:
+        raise FedforgetError(f"{folder} holds a trial of {len(names)} clients, not {clients}")
+    return folder / "app", names
+
+
+def _wait_for_nodes(network: Network, numbers: dict[str, int]) -> None:
+    import time
+
+    from fedforget.runtime.flower.network import START_SECONDS, NetworkError
+
+    end = time.monotonic() + START_SECONDS
+    while True:
+        online = network.online()
+        if all(online.get(number) == "online" for number in numbers.values()):
+            return
+        if time.monotonic() > end:
+            raise NetworkError(f"not all SuperNodes came up; see {network.logs}")
+        time.sleep(0.5)
+
+
+def _table(network: Network, numbers: dict[str, int]) -> Table:
+    from rich.table import Table
+
+    online = network.online() if network.healthy() else {}
+    table = Table()
+    for column in ("process", "number", "state"):
+        table.add_column(column)
+    up = "answers" if online else "does not answer"
+    table.add_row("SuperLink", f"127.0.0.1:{network.port}", up)
+    for name, number in numbers.items():
+        process = network.nodes[name]
+        state = "ended" if process.poll() is not None else online.get(number, "unknown")
+        table.add_row(f"SuperNode {name}", str(number), state)
+    return table
+
+
+def _say(stage: str, quiet: bool) -> None:
+    from fedforget.cli.console import messages
+
+    if not quiet:
+        messages.print(f"[dim]{stage}[/dim]")
+
+
+def _show_round(result: dict[str, Any]) -> None:
+    from fedforget.cli.console import console
+
+    console.print(
+        f"Round {result['round']} ({result['kind']}) committed: {len(result['participants'])}"
+        f" clients; {result['changed_bins']} bins, {result['bytes_from_a_client'] / 1e3:.1f} kB"
+        f" from a client at the most, {result['seconds']:.2f} s."
+    )
+    console.print(f"Model {result['model']}")

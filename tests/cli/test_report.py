@@ -1,0 +1,411 @@
+"""The report: one page for a server or a client, safe to open and safe to send."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from typer.testing import CliRunner
+
+from fedforget.cli.main import app
+from fedforget.cli.page import Cluster as Drawn
+from fedforget.cli.page import Html, document, element, plane, scatter, strip
+from fedforget.cli.report import SMALLEST_SHOWN, report_of, rounded_means
+from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.federation_file import (
+    Feature,
+    FederationFile,
+    ModelPart,
+    ProtocolPart,
+    Representatives,
+    ServerPoints,
+)
+from fedforget.parties.server import ServerParty, open_server
+from fedforget.parties.tables import Table
+from fedforget.runtime import directories
+
+HOSTILE = "<script>alert(1)</script>\"'&amp;"
+HOSTILE_FEATURE = "<img src=x onerror=alert(1)>"
+CLIENTS = ("aarhus", "</title><b>bologna", "coimbra")
+RECORDS = 80
+
+
+class Parties(NamedTuple):
+    """A federation in directories, and everything that no client's page may show."""
+
+    server: Path
+    clients: list[Path]
+    ids: list[str]
+    values: np.ndarray
+    salt: str
+
+
+def federation(
+    points: ServerPoints = "weighted", representatives: Representatives = "means"
+) -> FederationFile:
+    model = ModelPart(3, 6, "box", 0.01, False, representatives, points, 3, 50, "ab" * 16)
+    features = (Feature("age", 0.0, 120.0), Feature(HOSTILE_FEATURE, -3.0, 3.0))
+    protocol = ProtocolPart(0.2, 0.1, 2, 16, 60.0)
+    return FederationFile(HOSTILE, "cd" * 16, "00" * 32, model, protocol, features)
+
+
+def make_parties(
+    root: Path, points: ServerPoints = "weighted", representatives: Representatives = "means"
+) -> Parties:
+    """Three clients with records, two rounds with a request between them, and one that waits."""
+    rng = np.random.default_rng(0)
+    agreed = ServerParty.create(root / "server", federation(points, representatives))
+    clients = [root / f"client-{number}" for number in range(len(CLIENTS))]
+    keys = {
+        name: ClientParty.create(folder, name)["key"]
+        for name, folder in zip(CLIENTS, clients, strict=True)
+    }
+    with open_server(root / "server") as server:
+        members = server.enrol(keys)
+    ids, values = [], rng.uniform((0.0, -3.0), (120.0, 3.0), (len(CLIENTS), RECORDS, 2))
+    for folder, some in zip(clients, values, strict=True):
+        names = [f"{folder.name}-patient-{row}" for row in range(RECORDS)]
+        path = root / f"{folder.name}.npz"
+        columns = dict(zip(agreed.feature_names, some.T, strict=True))
+        np.savez(path, patient=np.array(names), **columns)
+        with open_client(folder) as client:
+            client.join(agreed, members)
+            client.import_table(Table(path, agreed.feature_names, "patient"))
+        ids += names
+    directories.run(root / "server", clients)
+    with open_client(clients[0]) as client:
+        salt = client.forget(ids[:2]).salt
+    directories.run(root / "server", clients)
+    with open_client(clients[0]) as client:
+        client.forget(ids[2:4])
+    return Parties(root / "server", clients, ids, values.reshape(-1, 2), salt)
+
+
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    return make_parties(tmp_path_factory.mktemp("parties"))
+
+
+@pytest.fixture(scope="module")
+def pages(parties: Parties) -> dict[str, str]:
+    return dict(report_of(folder) for folder in (parties.server, parties.clients[0]))
+
+
+class Outline(HTMLParser):
+    """The elements and the text of a page; complains about one that is not closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.text += data + " "
+
+
+# -- what is on the pages --------------------------------------------------------------------------
+
+
+def test_the_servers_page(parties: Parties, pages: dict[str, str]) -> None:
+    outline = Outline(pages["server"])
+    with open_server(parties.server) as server:
+        status = server.status()
+        head, model = status["log_head"], status["model"]
+    assert head in outline.text
+    assert model in outline.text
+    assert f"{status['records']} " in outline.text
+    for title in ("Clusters", "Profiles", "Rounds", "Members", "Epochs", "Log"):
+        assert f" {title} " in outline.text
+    for word in ("full", "delta", "attempts", "kB", "the log's chain and signatures fit"):
+        assert word in outline.text
+    assert outline.tags.count("circle") >= status["bins"] + 3
+    for name in CLIENTS:
+        assert name in outline.text
+
+
+def test_the_clients_page(pages: dict[str, str]) -> None:
+    outline = Outline(pages["client"])
+    for word in ("Local clusters", "Requests waiting", "for the next round", "Receipts", "valid"):
+        assert word in outline.text
+    assert "the stored state is that of a fresh fit of the 76 records held" in outline.text
+    assert "holds no record's id, no record's values and no keys" in outline.text
+
+
+@pytest.mark.parametrize("points", ["weighted", "uniform"])
+def test_sizes_are_those_of_the_model(points: ServerPoints, tmp_path: Path) -> None:
+    page = report_of(make_parties(tmp_path, points).server)[1]
+    listed = re.search(r'<ul class="sizes".*?</ul>', page)
+    assert listed is not None
+    sizes = [int(one) for one in re.findall(r'class="number">(\d+)<', listed[0])]
+    assert len(sizes) == 3
+    assert sum(sizes) == 3 * RECORDS - 2
+
+
+def test_directories_at_every_stage(tmp_path: Path) -> None:
+    """Nothing enrolled, nothing joined, nothing imported, everything erased."""
+    agreed = ServerParty.create(tmp_path / "server", federation())
+    assert "Nobody is enrolled yet." in report_of(tmp_path / "server")[1]
+    key = ClientParty.create(tmp_path / "one", "one")["key"]
+    assert "has not joined a federation" in report_of(tmp_path / "one")[1]
+    with open_server(tmp_path / "server") as server, open_client(tmp_path / "one") as client:
+        client.join(agreed, server.enrol({"one": key}))
+    assert "No round was committed yet." in report_of(tmp_path / "server")[1]
+    assert "audit, now" in report_of(tmp_path / "one")[1]
+    with open_client(tmp_path / "one") as client:
+        client.leave()
+    assert "one more round takes this client out" in report_of(tmp_path / "one")[1]
+
+
+def test_a_changed_log_is_shown(tmp_path: Path) -> None:
+    import sqlite3
+
+    server = make_parties(tmp_path).server
+    with sqlite3.connect(server / "server.sqlite") as database:
+        database.execute("UPDATE log SET entry = replace(entry, '\"full\"', '\"delta\"')")
+    database.close()
+    page = report_of(server)[1]
+    assert re.search(r'class="bad">log entry \d was changed', page)
+
+
+# -- safe to open ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["server", "client"])
+def test_a_page_needs_nothing_and_runs_nothing(kind: str, pages: dict[str, str]) -> None:
+    page, outline = pages[kind], Outline(pages[kind])
+    assert not re.search(r"https?:|//|url\(|@import|javascript:", page)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "form", "a"} & {*outline.tags}
+    names = {name for name, _ in outline.attributes}
+    assert not {"src", "href", "srcset", "style"} & names
+    assert not [name for name in names if name.startswith("on")]
+    assert "default-src 'none'" in page
+
+
+@pytest.mark.parametrize("kind", ["server", "client"])
+def test_names_stay_text(kind: str, pages: dict[str, str]) -> None:
+    outline = Outline(pages[kind])
+    assert HOSTILE in outline.text
+    assert HOSTILE_FEATURE in outline.text
+    assert outline.tags.count("title") == pages[kind].count("<title>")
+    assert "b" not in outline.tags
+
+
+def test_whatever_is_not_markup_is_escaped() -> None:
+    assert element("p", "<b>", Html("<i></i>"), title='"x"') == (
+        '<p title="&quot;x&quot;">&lt;b&gt;<i></i></p>'
+    )
+    assert "<title>&lt;x&gt;</title>" in document("<x>", [])
+
+
+# -- safe to send ----------------------------------------------------------------------------------
+
+
+def secrets_of(folder: Path) -> list[str]:
+    return [path.read_bytes().hex() for path in folder.glob("*.key")]
+
+
+def test_a_clients_page_has_no_records_and_no_secrets(
+    parties: Parties, pages: dict[str, str]
+) -> None:
+    page, text = pages["client"], Outline(pages["client"]).text
+    assert "patient" not in page
+    for identifier in parties.ids:
+        assert identifier not in page
+    for value in parties.values.ravel().tolist():
+        assert repr(value) not in page
+        assert f"{value:.6g}" not in text
+    for secret in (*secrets_of(parties.clients[0]), parties.salt):
+        assert secret not in page
+    with open_client(parties.clients[0]) as client:
+        audit = client.audit()
+        digests = [
+            digest
+            for one in client.store.receipts().values()
+            for digest in json.loads(one)["request"]["digests"]
+        ]
+    for digest in (audit.stored, audit.fresh, *digests):
+        assert digest[:12] not in page
+
+
+@pytest.mark.parametrize("representatives", ["means", "seeds"])
+def test_means_are_rounded_and_never_records(
+    representatives: Representatives, tmp_path: Path
+) -> None:
+    folder = make_parties(tmp_path, representatives=representatives).clients[1]
+    with open_client(folder) as client:
+        rows, _, values = client.store.everything(2)
+        labels = client.store.labels_of(rows)
+        clusters = client.store.clusters(2)
+        coarse, shown = rounded_means(client.config, clusters)
+    means = [values[labels == number].mean(axis=0) for number in range(len(clusters.sizes))]
+    exact = (np.array(means) - (0.0, -3.0)) / (120.0, 6.0)
+    assert np.abs(coarse - exact).max() <= 0.005 + 1e-9
+    np.testing.assert_allclose(coarse * 100, np.round(coarse * 100), atol=1e-9)
+    np.testing.assert_allclose(shown, (0.0, -3.0) + coarse * (120.0, 6.0))
+
+
+def test_small_clusters_are_counted_but_not_drawn(tmp_path: Path) -> None:
+    """The mean of one record is that record."""
+    agreed = ServerParty.create(tmp_path / "server", federation())
+    key = ClientParty.create(tmp_path / "one", "one")["key"]
+    near = np.tile([[60.0, 0.0]], (20, 1)) + np.linspace(0, 0.1, 20)[:, np.newaxis]
+    values = np.vstack([near, [[108.0, 2.7]]])
+    columns = dict(zip(agreed.feature_names, values.T, strict=True))
+    np.savez(tmp_path / "table.npz", patient=np.arange(21), **columns)
+    with open_server(tmp_path / "server") as server, open_client(tmp_path / "one") as client:
+        client.join(agreed, server.enrol({"one": key}))
+        client.import_table(Table(tmp_path / "table.npz", agreed.feature_names, "patient"))
+        sizes = client.store.clusters(2).sizes
+    page = report_of(tmp_path / "one")[1]
+    small = int((sizes < SMALLEST_SHOWN).sum())
+    assert small
+    assert f"{small} with fewer than {SMALLEST_SHOWN} records are not drawn" in page
+    text = Outline(page).text
+    assert " 108 " not in text
+    assert " 2.7 " not in text
+    assert page.count('class="centred"') == 3 * (len(sizes) - small)
+
+
+# -- the drawing -----------------------------------------------------------------------------------
+
+
+def test_the_plane_is_that_of_the_repeated_points(rng: np.random.Generator) -> None:
+    points, weights = rng.normal(size=(30, 5)), rng.integers(1, 6, 30)
+    mean, axes, shares = plane(points, weights)
+    repeated = np.repeat(points, weights, axis=0)
+    centred = repeated - repeated.mean(axis=0)
+    variances = np.linalg.eigvalsh(centred.T @ centred)[::-1]
+    np.testing.assert_allclose(mean, repeated.mean(axis=0))
+    np.testing.assert_allclose(axes @ axes.T, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(shares, variances[:2] / variances.sum())
+    np.testing.assert_allclose(((centred @ axes.T) ** 2).sum(axis=0), variances[:2])
+
+
+def test_the_plane_of_one_feature_or_one_point() -> None:
+    _, axes, shares = plane(np.array([[1.0], [3.0]]), np.array([1, 1]))
+    assert axes.tolist() == [[1.0], [0.0]]
+    assert shares.tolist() == [1.0, 0.0]
+    _, _, shares = plane(np.array([[1.0, 2.0, 3.0]]), np.array([5]))
+    assert shares.tolist() == [0.0, 0.0]
+
+
+def test_a_circles_area_is_its_count() -> None:
+    points = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.5]])
+    drawn = scatter(
+        points, np.array([400, 100, 25]), np.array([0, 0, 0]), points[:1], [Drawn(0, 525)]
+    )
+    radii = [float(r) for r in re.findall(r' r="([\d.]+)" class="bin', drawn)]
+    assert radii == pytest.approx([radii[0], radii[0] / 2, radii[0] / 4], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("n", "mark"), [(1, "circle"), (12, "circle"), (13, "line"), (300, "line")]
+)
+def test_a_strip_holds_any_number_of_clusters(n: int, mark: str) -> None:
+    clusters = [Drawn(number, 9) for number in range(n)]
+    drawn = strip("x", 5.0, 5.0, [5.0] * n, clusters)  # a constant feature
+    assert drawn.count(f"<{mark} ") == n + (mark == "line")
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def test_the_command_writes_over_an_older_page(parties: Parties, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    out.write_text("old")
+    done = CliRunner().invoke(app, ["report", str(parties.server), "-o", str(out), "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert told == {"report": str(out), "kind": "server", "bytes": out.stat().st_size}
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_page_in_the_directory_does_not_lock_its_owner_out(parties: Parties) -> None:
+    out = parties.clients[0] / "report.html"
+    for _ in range(2):
+        done = CliRunner().invoke(app, ["report", str(parties.clients[0]), "-o", str(out)])
+        assert done.exit_code == 0, done.output
+    out.unlink()
+
+
+@pytest.mark.parametrize(
+    ("folder", "out", "words"),
+    [
+        (".", "page.html", "neither a client's nor a server's directory"),
+        ("nowhere", "page.html", "neither a client's nor a server's directory"),
+        ("server", "server.sqlite", "the ending must be .html"),
+        ("server", "nowhere/page.html", "cannot be written"),
+    ],
+)
+def test_errors_are_plain(folder: str, out: str, words: str, tmp_path: Path) -> None:
+    ServerParty.create(tmp_path / "server", federation())
+    command = ["report", str(tmp_path / folder), "-o", str(tmp_path / out)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert words in done.output
+
+
+# -- in a browser ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    pytest.skip("no chromium on PATH (Debian: apt-get install chromium)")
+
+
+def browse(chromium: str, folder: Path, *arguments: str) -> str:
+    """Run a browser without a window, a network or a profile of its own."""
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+    offline = ("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}")
+    command = [chromium, *options, *offline, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.mark.parametrize("kind", ["server", "client"])
+def test_a_browser_shows_the_page(
+    kind: str, chromium: str, pages: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(pages[kind], encoding="utf-8")
+    dom = browse(chromium, tmp_path, "--dump-dom", path.as_uri())
+    assert "Profiles" in dom
+    assert "&lt;script&gt;alert(1)" in dom
+    assert "<script" not in dom
+    for width, scheme, background in ((1280, 1, 255), (500, 0, 20)):
+        picture = tmp_path / f"{width}.png"
+        look = f"--blink-settings=preferredColorScheme={scheme}"
+        size = f"--window-size={width},1500"
+        browse(chromium, tmp_path, look, size, f"--screenshot={picture}", path.as_uri())
+        pixels = np.round(imread(picture)[..., :3] * 255).astype(int)
+        assert pixels.shape == (1500, width, 3)
+        assert pixels[2, 2, 0] == background
+        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
+        blank = (pixels == pixels[2, 2]).all(axis=2)
+        assert blank[:, -8:].all(), "something sticks out at the right"
+        assert (~blank).mean() > 0.02
