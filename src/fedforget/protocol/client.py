@@ -84,6 +84,7 @@ class Ledger:
     seen : the latest attempt (epoch, round, attempt); earlier ones are replays.
     committed : epoch and round of the latest commit notice.
     answered : the one set of survivors answered for since then.
+    unmasked_since : the first epoch in which shares were revealed since then, 0 for none.
     """
 
     base: Histogram | None
@@ -93,6 +94,7 @@ class Ledger:
     seen: tuple[int, int, int] = (0, 0, 0)
     committed: tuple[int, int] = (0, 0)
     answered: Answered | None = None
+    unmasked_since: int = 0
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,7 @@ class Client:
         if committed == ledger.committed:
             return ledger
         counted = dict(notice.counted).get(self.name)
-        ledger = replace(ledger, committed=committed, answered=None)
+        ledger = replace(ledger, committed=committed, answered=None, unmasked_since=0)
         if counted is None:
             empty = Histogram(len(self.federation.levels))
             return replace(ledger, base=empty, base_round=0, pending=None)
@@ -329,6 +331,11 @@ class Client:
             ledger = replace(ledger, pending=None)
         if context.kind == "delta":
             self._known_base(ledger)
+            if ledger.unmasked_since not in (0, context.epoch):
+                raise SecondSurvivorSetError(
+                    "changes since the last commit were unmasked in an earlier epoch; only a full"
+                    " round can follow"
+                )
         sharing, masking = (Agreement(self._entropy(KEY_BYTES)) for _ in range(2))
         body = Advertise(sharing.public, masking.public)
         return Advertised(context, sharing, masking), ledger, body
@@ -469,7 +476,11 @@ class Client:
         seeds = [(name, stage.held[name][0]) for name in stage.alive if name in stage.held]
         keys = [(name, stage.held[name][1]) for name in stage.dead if name in stage.held]
         state = stage.context.epoch, self.ledger.committed[1]
-        ledger = replace(self.ledger, answered=Answered(*state, stage.alive))
+        ledger = replace(
+            self.ledger,
+            answered=Answered(*state, stage.alive),
+            unmasked_since=self.ledger.unmasked_since or stage.context.epoch,
+        )
         body = Reveal(tuple(sorted([*seeds, (self.name, stage.own_share)])), tuple(keys))
         return Revealed(stage.context), ledger, body
 

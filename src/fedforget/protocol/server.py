@@ -95,6 +95,7 @@ class Ledger:
     counted : for every client that the aggregate counts, the last round that counted it.
     notice : the last commit notice, as it was sent.
     exposed : the survivors of an attempt that may have been unmasked since the last commit.
+    unmasked_since : the first epoch in which one may have been, 0 for none.
     """
 
     round: int = 0
@@ -103,6 +104,7 @@ class Ledger:
     counted: Mapping[str, int] = field(default_factory=dict)
     notice: bytes | None = None
     exposed: Exposed | None = None
+    unmasked_since: int = 0
 
 
 @dataclass(frozen=True)
@@ -200,17 +202,28 @@ class Server:
 
     def open(self, kind: Kind) -> list[Outgoing]:
         """Begin a round; one under way is abandoned."""
-        if kind == "delta" and not self._delta_is_enough():
+        if kind == "delta" and self.needs_full_round:
             raise RoundAbortedError(
-                "the aggregate counts clients that are no longer members: a full round is needed"
+                "a full round is needed: the aggregate counts somebody who is no longer a member,"
+                " or changes were unmasked in an earlier epoch and not committed"
             )
         full = self.membership.capacity
         capacity = full if kind == "full" else min(self.federation.first_capacity, 2 * full)
         self.ledger = replace(self.ledger, round=self.ledger.round + 1, attempt=0)
         return self._open_attempt(kind, capacity)
 
-    def _delta_is_enough(self) -> bool:
-        return set(self.ledger.counted) <= set(self.membership.keys)
+    @property
+    def needs_full_round(self) -> bool:
+        """Whether changes would not be enough, or would show too much.
+
+        Two sums of changes since the same commit, over different survivors, differ by somebody's
+        change; a new epoch does not make that better.
+        """
+        counted, unmasked_since = set(self.ledger.counted), self.ledger.unmasked_since
+        return not counted <= set(self.membership.keys) or unmasked_since not in (
+            0,
+            self.membership.epoch,
+        )
 
     def _open_attempt(self, kind: Kind, capacity: int) -> list[Outgoing]:
         self._reset()
@@ -364,6 +377,7 @@ class Server:
     def _deliver(self) -> list[Outgoing]:
         assert self._context is not None
         self._sharers = self._present()
+        self._check_threshold(self._sharers)
         sealed: dict[str, list[tuple[str, bytes]]] = {name: [] for name in self._sharers}
         for name in self._sharers:
             body = self._answers[name]
@@ -381,6 +395,7 @@ class Server:
     def _list_survivors(self) -> list[Outgoing]:
         alive = self._present()
         self._check_exposed(alive, exactly=True)
+        self._check_threshold(alive)
         self._alive = alive
         return self._ask(Stage.CONSENT, dict.fromkeys(alive, Survivors(alive, self._dead)))
 
@@ -391,6 +406,7 @@ class Server:
         self.ledger = replace(
             self.ledger,
             exposed=Exposed(self.membership.epoch, self.ledger.committed_round, self._alive),
+            unmasked_since=self.ledger.unmasked_since or self.membership.epoch,
         )
         signatures = {}
         for name in consenting:
@@ -518,6 +534,7 @@ class Server:
             counted=counted,
             notice=data,
             exposed=None,
+            unmasked_since=0,
         )
         self._reset()
         return [Outgoing(name, data) for name in sorted(self.membership.keys)]
