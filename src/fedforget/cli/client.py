@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,8 @@ def init(
 
     Example: `fedforget client init aarhus/ --name Aarhus`
     """
+    from rich.markup import escape
+
     from fedforget.cli.console import console, plain_errors, show
     from fedforget.parties.client import ClientParty
 
@@ -34,7 +36,7 @@ def init(
     path = folder / "enrolment.json"
 
     def in_words() -> None:
-        console.print(f"{name} is set up in [bold]{folder}[/bold]; its public key is")
+        console.print(f"{escape(name)} is set up in [bold]{folder}[/bold]; its public key is")
         console.print(f"  {enrolment['key']}")
         console.print(f"Give the server [bold]{path}[/bold], and read the key to it by telephone.")
 
@@ -58,6 +60,8 @@ def join(
     """
     import json
 
+    from rich.markup import escape
+
     from fedforget.cli.console import console, plain_errors, show
     from fedforget.errors import FedforgetError
     from fedforget.parties.client import open_client
@@ -78,7 +82,8 @@ def join(
         console.print(f"Epoch {result['epoch']}.")
         for word in ("came", "went", "changed_keys"):
             if result[word]:
-                console.print(f"  {word.replace('_', ' ')}: {', '.join(result[word])}")
+                names = escape(", ".join(result[word]))
+                console.print(f"  {word.replace('_', ' ')}: {names}")
 
     show(result, as_json, in_words)
 
@@ -163,18 +168,14 @@ def forget(
             redraw = (
                 f"seeds are drawn again from number {plan.reseeded}"
                 if plan.reseeded
-                else ("all seeds stand")
+                else "all seeds stand"
             )
             if dry_run:
                 preview = {"records": plan.records, "reseeded": plan.reseeded, "erased": False}
                 show(preview, as_json, lambda: console.print(f"{plan.records} records; {redraw}."))
                 return
             if not yes:
-                if as_json or ids_file == "-" or not sys.stdin.isatty():
-                    from fedforget.errors import FedforgetError
-
-                    raise FedforgetError("nobody can be asked here: add --yes to erase")
-                typer.confirm(f"Erase {plan.records} records of {party.name} for good?", abort=True)
+                _ask(f"Erase {plan.records} records of {party.name} for good?", as_json)
             done = party.forget(wanted)
     result = {
         "request": done.request,
@@ -197,6 +198,15 @@ def forget(
     show(result, as_json, in_words)
 
 
+def _ask(question: str, as_json: bool) -> None:
+    """Go on only if somebody says yes."""
+    from fedforget.errors import FedforgetError
+
+    if as_json or not sys.stdin.isatty():
+        raise FedforgetError("nobody can be asked here: add --yes to erase")
+    typer.confirm(question, abort=True)
+
+
 @app.command()
 def leave(
     folder: Folder,
@@ -212,7 +222,7 @@ def leave(
 
     with plain_errors(), open_client(folder) as party:
         if not yes:
-            typer.confirm(f"Erase all records of {party.name} for good?", abort=True)
+            _ask(f"Erase all records of {party.name} for good?", as_json)
         erased = party.leave()
     result = {"records": erased, "leaving": True}
     words = f"{erased} records erased. Take part in one more round; then the server enrols without."
@@ -281,13 +291,7 @@ def receipts(
 
     with plain_errors(), open_client(folder) as party:
         documents = {number: json.loads(text) for number, text in party.store.receipts().items()}
-    files = []
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        for number, document in documents.items():
-            path = out / f"receipt-{number}.json"
-            path.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
-            files.append(str(path))
+        files = [] if out is None else _write_receipts(documents, out)
     result = {"receipts": list(documents.values()), "files": files}
 
     def in_words() -> None:
@@ -302,6 +306,23 @@ def receipts(
             console.print(f"Written to [bold]{path}[/bold]")
 
     show(result, as_json, in_words)
+
+
+def _write_receipts(documents: dict[int, Any], out: Path) -> list[str]:
+    import json
+
+    from fedforget.errors import FedforgetError
+
+    files = []
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for number, document in documents.items():
+            path = out / f"receipt-{number}.json"
+            path.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+            files.append(str(path))
+    except OSError as error:
+        raise FedforgetError(f"{out} cannot be written: {error.strerror}") from None
+    return files
 
 
 @app.command()

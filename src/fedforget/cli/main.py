@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedforget import __version__
-from fedforget.cli import client, server
+from fedforget.cli import bench, client, flower, server
 
 app = typer.Typer(
     help="Cluster data that may not be pooled, and forget records that may not be kept.",
@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 app.add_typer(server.app, name="server")
 app.add_typer(client.app, name="client")
+app.add_typer(flower.app, name="flower")
+app.add_typer(bench.app, name="bench")
+app.command()(flower.simulate)
 
 
 def _show_version(wanted: bool) -> None:

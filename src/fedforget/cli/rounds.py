@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rich.markup import escape
+
 from fedforget.cli.console import console, plain_errors, progress_bar, show
 from fedforget.runtime.directories import run
 
@@ -22,7 +24,7 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
         )
 
     def in_words() -> None:
-        names = ", ".join(result["participants"])
+        names = escape(", ".join(result["participants"]))
         console.print(
             f"Round {result['round']} ({result['kind']}) committed: {names};"
             f" {result['changed_bins']} bins, {result['bytes_from_a_client'] / 1e3:.1f} kB from a"

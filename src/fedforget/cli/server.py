@@ -97,9 +97,8 @@ def init(
 def _feature(text: str) -> tuple[str, float, float]:
     from fedforget.errors import FedforgetError
 
-    name, _, bounds = text.partition(":")
-    low, _, high = bounds.partition(":")
     try:
+        name, low, high = text.rsplit(":", 2)
         return name, float(low), float(high)
     except ValueError:
         raise FedforgetError(f"--feature {text!r} must read NAME:LOW:HIGH") from None
@@ -111,7 +110,7 @@ def _features_of(path: Path) -> list[tuple[str, float, float]]:
     from fedforget.errors import FedforgetError
 
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
         return [(row["name"], float(row["low"]), float(row["high"])) for row in rows]
     except OSError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from fedforget.errors import FedforgetError
@@ -19,7 +20,7 @@ def table_of(values: dict[str, Any]) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in values.items():
-        table.add_row(name.replace("_", " "), _in_words(value))
+        table.add_row(name.replace("_", " "), escape(_in_words(value)))
     return table
 
 
@@ -66,4 +67,4 @@ def write_table(path: Path, columns: dict[str, Any]) -> None:
 
 def _safe(cell: Any) -> Any:
     """Text that a spreadsheet would take for a formula is quoted."""
-    return "'" + cell if isinstance(cell, str) and cell[:1] in "=+-@\t" else cell
+    return "'" + cell if isinstance(cell, str) and cell[:1] in "=+-@\t\r" else cell

@@ -16,24 +16,27 @@ import numpy as np
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, nearest
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.ids import keys_of_encoded, name_some, parse_ids
+from fedforget.clustering.ids import IdIndex, Ids, name_some, parse_ids
 from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
 from fedforget.clustering.prf import Ints, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
 from fedforget.errors import DuplicateIdError, FedforgetError, UnknownIdError
 from fedforget.parties import receipts
-from fedforget.parties.federation_file import FederationFile
-from fedforget.parties.folders import locked, make_private, write_private
+from fedforget.parties.database import ErasureError
+from fedforget.parties.federation_file import FederationFile, check_unchanged
+from fedforget.parties.folders import locked, make_private, read_key, write_private
 from fedforget.parties.store import (
     Clusters,
+    EncodedIds,
     Store,
     decoded_id,
     encoded_ids,
     histogram_of,
+    keys_of_stored,
     plain_histogram,
 )
-from fedforget.parties.tables import Table
+from fedforget.parties.tables import ROWS_AT_A_TIME, Table
 from fedforget.protocol.client import Answered, Client, Ledger
 from fedforget.protocol.federation import Membership
 from fedforget.protocol.keys import Identity
@@ -78,16 +81,33 @@ class ClientParty:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.store = Store(folder / STORE)
-        self.identity = Identity((folder / IDENTITY).read_bytes())
-        self._secret = Secret((folder / SECRET).read_bytes())
-        self.name: str = self.store.get("name")
+        self.identity = Identity(
+            read_key(
+                folder / IDENTITY,
+                32,
+                "restore it, or set up a new client with a new key and have the server enrol it",
+            )
+        )
+        self._secret = Secret(
+            read_key(folder / SECRET, 16, "restore it; without it the clusters would change")
+        )
         path = folder / FEDERATION
         self.federation = FederationFile.read(path) if path.exists() else None
         if self.federation is not None:
-            self.config = self.federation.configuration()
-            self._n_features = len(self.federation.features)
+            self._configure(self.federation)
         self._protocol: Client | None = None
+        self.store = Store(folder / STORE)
+        try:
+            self.name: str = self.store.get("name")
+            if self.federation is not None:
+                check_unchanged(self.federation, self.store.get("federation"), path)
+        except BaseException:
+            self.store.close()
+            raise
+
+    def _configure(self, federation: FederationFile) -> None:
+        self.config = federation.configuration()
+        self._n_features = len(federation.features)
 
     # -- setting up ----------------------------------------------------------------------------
 
@@ -128,9 +148,9 @@ class ClientParty:
         if ours is None:
             write_private(self.folder / FEDERATION, federation.text().encode())
             self.federation = federation
-            self.config = federation.configuration()
-            self._n_features = len(federation.features)
+            self._configure(federation)
         with self.store.transaction():
+            self.store.put("federation", federation.text())
             self.store.put("membership", members)
             if self.store.get("ledger") is None:
                 self._store_ledger(Ledger(Histogram(self._n_features)))
@@ -158,56 +178,70 @@ class ClientParty:
     ) -> dict[str, int]:
         """Add the records of a table, all of them or none."""
         self._joined()
-        added = replaced = 0
         with self.store.transaction():
+            held = self.store.index()
+            added = replaced = 0
+            seen = IdIndex()
             for ids, values in table.parts():
-                self.config.grid.check_inside(values, table.features)
+                table.check_inside(values, self.config.grid.bounds, added)
                 encoded = encoded_ids(ids.tolist())
-                if len(set(encoded)) != len(encoded):
-                    twice = next(one for one in encoded if encoded.count(one) > 1)
+                self._check_fresh(table, encoded, seen, added)
+                again = [one for one in encoded if one in held]
+                if again and not replace:
+                    some = name_some([decoded_id(one) for one in again])
                     raise DuplicateIdError(
-                        f"{table.path}: the id {decoded_id(twice)!r} is there twice"
-                    )
-                held = self.store.rows_of(encoded)
-                if held and not replace:
-                    some = name_some([decoded_id(one) for one in held])
-                    raise DuplicateIdError(
-                        f"{table.path}: {len(held)} ids are held already: {some}; nothing was"
+                        f"{table.path}: {len(again)} ids are held already: {some}; nothing was"
                         " imported (--replace forgets the old records first)"
                     )
-                self.store.remove(list(held.values()))
+                self.store.remove([held.pop(one) for one in again], self._n_features)
                 self.store.add(encoded, values)
                 added += len(encoded)
-                replaced += len(held)
+                replaced += len(again)
                 if progress is not None:
                     progress(len(encoded))
-            if len(self.store) > self.config.max_records:
-                raise ClientError(f"more than {self.config.max_records} records do not fit")
+            records = len(held) + len(seen)
+            if records > self.config.max_records:
+                raise ClientError(
+                    f"{records} records do not fit: this grid has room for"
+                    f" {self.config.max_records}; nothing was imported"
+                )
+            del held, seen
             self._fit_again()
-        return {"added": added, "replaced": replaced, "records": len(self.store)}
+        return {"added": added, "replaced": replaced, "records": records}
 
-    def _partition(self) -> tuple[Ints, list[bytes], SeededPartition]:
-        """Rows and ids of all records, and their clusters, drawn afresh."""
-        rows, ids, values = self.store.everything(self._n_features)
-        if self.config.grid.scale != "none":
-            values = self.config.grid.to_clustered(values)
-        keys = keys_of_encoded(self._secret, ids)
-        table = RecordTable(values, np.arange(len(ids)), keys, np.arange(len(ids)))
-        partition = SeededPartition(
-            table, self.config.local_clusters_of(self.name), self.config.grid.fixed_point
-        )
-        return rows, ids, partition
+    def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> None:
+        """Refuse an id that the file has had already; ``seen`` grows by those of this part."""
+        keys = keys_of_stored(self._secret, np.array(encoded, dtype=np.bytes_))
+        fresh = seen.put(keys, np.zeros(len(encoded), dtype=np.int64))
+        if not fresh.all():
+            at = int(fresh.argmin())
+            raise DuplicateIdError(
+                f"{table.path}: the id {decoded_id(encoded[at])!r} is there twice (again in row"
+                f" {first + at + 1}); nothing was imported"
+            )
+
+    def _partition_of(self, ids: EncodedIds, values: Floats) -> SeededPartition:
+        """The clusters of records, drawn afresh; takes ``values`` over."""
+        grid = self.config.grid
+        if grid.scale != "none":
+            for at in range(0, len(values), ROWS_AT_A_TIME):
+                part = slice(at, at + ROWS_AT_A_TIME)
+                values[part] = grid.to_clustered(values[part])
+        keys = keys_of_stored(self._secret, ids)
+        table = RecordTable(values, ids, keys, np.arange(len(ids)))
+        return SeededPartition(table, self.config.local_clusters_of(self.name), grid.fixed_point)
 
     def _fit_again(self) -> None:
         """Store the state that follows from the records."""
-        rows, ids, partition = self._partition()
+        rows, ids, values = self.store.everything(self._n_features)
+        partition = self._partition_of(ids, values)
         self.store.set_labels(rows, partition.table.label)
-        self.store.set_clusters(_clusters_of(partition, ids))
+        self.store.set_clusters(_clusters_of(partition))
 
     def forget(self, ids: Any, *, dry_run: bool = False) -> Forgotten:
         """Erase records; when this returns they are gone, and the change waits for a round."""
         self._joined()
-        wanted = parse_ids(ids).tolist()
+        wanted = _parsed(ids).tolist()
         encoded = encoded_ids(wanted)
         if not encoded:
             raise UnknownIdError("no ids were given; nothing was forgotten")
@@ -227,16 +261,23 @@ class ClientParty:
             return Forgotten(0, len(encoded), reseeded, "")
         salt = os.urandom(receipts.SALT_BYTES)
         digests = sorted(receipts.request_digest(salt, one) for one in wanted)
-        with self.store.transaction():
-            rows = list(held.values())
-            if not lost:
-                self._take_out(clusters, rows)
-            self.store.remove(rows)
-            if lost:
-                self._fit_again()
-            else:
-                self.store.set_clusters(clusters)
-            number = self.store.add_request(_now(), digests, reseeded)
+        number = 0
+        try:
+            with self.store.transaction():
+                rows = list(held.values())
+                if not lost:
+                    self._take_out(clusters, rows)
+                self.store.remove(rows, self._n_features)
+                if lost:
+                    self._fit_again()
+                else:
+                    self.store.set_clusters(clusters)
+                number = self.store.add_request(_now(), len(digests), digests, reseeded)
+        except ErasureError as error:
+            raise ErasureError(
+                f"request {number} is stored and its records are forgotten, salt {salt.hex()}"
+                f" (not stored: keep it); but {error}"
+            ) from None
         return Forgotten(number, len(encoded), reseeded, salt.hex())
 
     def _take_out(self, clusters: Clusters, rows: Sequence[int]) -> None:
@@ -257,12 +298,13 @@ class ClientParty:
     def leave(self) -> int:
         """Erase all records; the next round takes this client out of the sum."""
         self._joined()
-        _, ids, _ = self.store.everything(self._n_features)
-        if ids:
-            self.forget([decoded_id(one) for one in ids])
         with self.store.transaction():
+            records = len(self.store)
+            if records:
+                self.store.clear()
+                self.store.add_request(_now(), records, None, 1)
             self.store.put("leaving", True)
-        return len(ids)
+        return records
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -290,22 +332,31 @@ class ClientParty:
         """Each record's cluster: the nearest of the model's centres, in the clustered space."""
         _, ids, values = self.store.everything(self._n_features)
         nearest_centre = nearest(self.config.grid.to_clustered(values), centres)[0]
-        return [decoded_id(one) for one in ids], nearest_centre
+        return [decoded_id(one) for one in ids.tolist()], nearest_centre
 
     def state_digest(self) -> str:
         """Digest of the records and the state stored for them, in the order of the ids."""
         rows, ids, values = self.store.everything(self._n_features)
-        labels = self.store.labels_of(rows)
-        return _state_digest(ids, values, labels, self.store.clusters(self._n_features))
+        order = np.argsort(ids, kind="stable")
+        labels = self.store.labels_of(rows)[order]
+        clusters = self.store.clusters(self._n_features)
+        return _state_digest(_records_digest(ids, values, order), labels, clusters)
 
     def audit(self) -> Audit:
         """Fit again from the retained records, and compare with what is stored."""
         self._joined()
-        stored = self.state_digest()
-        _, ids, partition = self._partition()
-        _, _, values = self.store.everything(self._n_features)
-        fresh = _state_digest(ids, values, partition.table.label, _clusters_of(partition, ids))
-        return Audit(len(ids), stored, fresh)
+        rows, ids, values = self.store.everything(self._n_features)
+        order = np.argsort(ids, kind="stable")
+        records = _records_digest(ids, values, order)
+        labels = self.store.labels_of(rows)[order]
+        clusters = self.store.clusters(self._n_features)
+        partition = self._partition_of(ids, values)
+        fresh = partition.table.label[order]
+        return Audit(
+            records=len(ids),
+            stored=_state_digest(records, labels, clusters),
+            fresh=_state_digest(records, fresh, _clusters_of(partition)),
+        )
 
     # -- rounds --------------------------------------------------------------------------------
 
@@ -375,6 +426,8 @@ class ClientParty:
 
     def ledger(self) -> Ledger:
         plain = self.store.get("ledger")
+        if plain is None:
+            return Ledger(Histogram(self._n_features))
         answered = plain["answered"]
         return Ledger(
             base=histogram_of(plain["base"], self._n_features),
@@ -383,6 +436,7 @@ class ClientParty:
             pending_round=plain["pending_round"],
             seen=tuple(plain["seen"]),
             committed=tuple(plain["committed"]),
+            unmasked_since=plain["unmasked_since"],
             answered=None
             if answered is None
             else Answered(answered[0], answered[1], tuple(answered[2])),
@@ -407,16 +461,32 @@ def open_client(folder: Path) -> Iterator[ClientParty]:
             party.store.close()
 
 
-def _clusters_of(partition: SeededPartition, ids: list[bytes]) -> Clusters:
-    seeds = [ids[row] for row in partition.seed_ids.tolist()]
+def _clusters_of(partition: SeededPartition) -> Clusters:
+    seeds: list[bytes] = partition.seed_ids.tolist()
     return Clusters(seeds, partition.scores, partition.seeds, partition.sizes, partition.sums)
 
 
-def _state_digest(ids: list[bytes], values: Floats, labels: Labels, clusters: Clusters) -> str:
-    digest = Digest("client state").field("records", len(ids))
-    for one in ids:
-        digest.field("id", one)
-    digest.array("values", values).array("labels", labels.astype(np.int32))
+def _parsed(ids: Any) -> Ids:
+    try:
+        return parse_ids(ids)
+    except (TypeError, ValueError) as error:
+        raise ClientError(f"{error}; nothing was forgotten") from None
+
+
+def _records_digest(ids: EncodedIds, values: Floats, order: Ints) -> str:
+    """Digest of records in the order of their ids, some at a time: there is no second copy."""
+    digest = Digest("client records").field("records", len(ids))
+    # The width is that of the widest part, which is history.
+    width = int(np.strings.str_len(ids).max(initial=0))
+    for at in range(0, len(ids), ROWS_AT_A_TIME):
+        some = order[at : at + ROWS_AT_A_TIME]
+        digest.array("ids", ids[some].astype(f"S{width}")).array("values", values[some])
+    return digest.hex()
+
+
+def _state_digest(records: str, labels: Labels, clusters: Clusters) -> str:
+    digest = Digest("client state").field("records", records)
+    digest.array("labels", labels.astype(np.int32))
     for seed in clusters.seed_ids:
         digest.field("seed", seed)
     for name in ("scores", "seeds", "sizes", "sums"):

@@ -6,6 +6,7 @@ old receipts can still be checked when somebody joins or leaves.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import dataclass, fields
@@ -14,7 +15,8 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
-from fedforget.clustering.grid import Grid
+from fedforget.clustering.distance import MAX_MAGNITUDE
+from fedforget.clustering.grid import SMALLEST_STEP, Grid
 from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration, Representatives, ServerPoints
 from fedforget.digests import Digest
@@ -189,19 +191,30 @@ class FederationFile:
         )
 
 
+def check_unchanged(federation: FederationFile, stored: str | None, path: Path) -> None:
+    """Refuse a file that is not the one with which a party was set up."""
+    if stored is None:
+        return
+    difference = federation.difference(FederationFile.parse(stored))
+    if difference is not None:
+        raise FederationFileError(
+            f"{path} was changed after this party was set up with it: {difference}"
+        )
+
+
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # TOML's escapes are those of JSON, but that it wants one more character escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
 
 
 _RANGES: dict[str, tuple[float, float]] = {
     "model.n_clusters": (1, 10**6),
     "model.local_clusters": (1, 10**6),
-    "model.step": (1e-9, 1.0),
+    "model.step": (SMALLEST_STEP, 1.0),
     "model.n_init": (1, 10**4),
     "model.max_iter": (1, 10**6),
     "protocol.dropout": (0.0, 0.999),
@@ -262,6 +275,8 @@ class _Reader:
             )
             if not feature.name or any(feature.name == other.name for other in found):
                 raise self.error(f"{prefix}name", f"{feature.name!r} is empty or there twice")
+            if max(abs(feature.low), abs(feature.high)) > MAX_MAGNITUDE:
+                raise self.error(f"{prefix}high", f"and low must lie within ±{MAX_MAGNITUDE:g}")
             if not feature.low <= feature.high:
                 raise self.error(f"{prefix}high", "must not be below low")
             found.append(feature)

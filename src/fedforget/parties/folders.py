@@ -20,9 +20,11 @@ class FolderError(FedforgetError):
 
 def make_private(folder: Path) -> None:
     """Make a directory that only its owner can enter; it must not hold anything yet."""
-    if folder.exists() and any(folder.iterdir()):
-        raise FolderError(f"{folder} is not empty; choose another directory")
+    if folder.exists() and not folder.is_dir():
+        raise FolderError(f"{folder} is a file; choose another directory")
     try:
+        if folder.exists() and any(folder.iterdir()):
+            raise FolderError(f"{folder} is not empty; choose another directory")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
     except OSError as error:
@@ -31,10 +33,16 @@ def make_private(folder: Path) -> None:
 
 def check_private(folder: Path) -> None:
     """Refuse a directory, or a file in it, that others can read or write."""
-    if not folder.is_dir():
-        raise FolderError(f"{folder} is not a directory")
-    for path in (folder, *sorted(folder.rglob("*"))):
-        mode = stat.S_IMODE(path.lstat().st_mode)
+    try:
+        if not folder.is_dir():
+            raise FolderError(f"{folder} is not a directory")
+        paths = (folder, *sorted(folder.rglob("*")))
+        modes = [stat.S_IMODE(path.lstat().st_mode) for path in paths]
+    except FileNotFoundError:
+        raise FolderError(f"{folder} is in use by another process; try again later") from None
+    except OSError as error:
+        raise FolderError(f"{folder} cannot be read: {error.strerror}") from None
+    for path, mode in zip(paths, modes, strict=True):
         if mode & 0o077:
             wanted = "700" if path.is_dir() else "600"
             raise FolderError(
@@ -46,17 +54,33 @@ def check_private(folder: Path) -> None:
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all."""
     temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise FolderError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def read_key(path: Path, n_bytes: int, what_to_do: str) -> bytes:
+    """A key file; ``what_to_do`` is said where it is lost."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise FolderError(f"{path} is missing: {what_to_do}") from None
+    except OSError as error:
+        raise FolderError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) != n_bytes:
+        raise FolderError(f"{path} is damaged ({len(data)} bytes, not {n_bytes}): {what_to_do}")
+    return data
 
 
 def sync_folder(folder: Path) -> None:

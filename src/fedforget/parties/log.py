@@ -49,13 +49,15 @@ def check_chain(entries: Iterable[dict[str, Any]], server_key: bytes) -> int:
         try:
             unsigned = {key: value for key, value in entry.items() if key != "signature"}
             signature = bytes.fromhex(entry["signature"])
+            if signature.hex() != entry["signature"]:
+                raise LogError(f"{name} was changed: its signature is written in another form")
             if entry["number"] != count:
                 raise LogError(f"{name} is numbered {entry['number']}: one is missing or moved")
             if entry["previous"] != (BEGINNING if before is None else entry_digest(before)):
                 raise LogError(f"log entry {count - 1} was changed after {name} was written")
             if not signed_by(server_key, signature, _DOMAIN + canonical(unsigned)):
                 raise LogError(f"{name} was changed, or not signed by the server")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LogError(f"{name} is damaged: {error}") from None
         before = entry
     return 0 if before is None else int(before["number"])

@@ -34,6 +34,20 @@ NOT_COVERED = (
     " aside; what others have learnt from models published before"
 )
 _DOMAIN = b"fedforget receipt 1\0"
+_KEYS = (
+    "version",
+    "federation",
+    "configuration",
+    "client",
+    "request",
+    "round",
+    "membership",
+    "notice_before",
+    "notice_after",
+    "erased",
+    "not_covered",
+    "client_signature",
+)
 
 
 class ReceiptError(FedforgetError):
@@ -96,10 +110,13 @@ class Proof:
     model_before: str | None
     model_after: str
     covered: tuple[str, ...] | None
+    everything: bool
 
     def sentences(self) -> list[str]:
         """In plain words."""
         who, records = self.client, f"{self.records} record{'s' * (self.records != 1)}"
+        if self.everything:
+            records += ", all that it held"
         where = f"round {self.round} (epoch {self.epoch})"
         lines = [
             f"{who} states that it erased {records}, as asked on {self.requested}.",
@@ -120,14 +137,20 @@ class Proof:
 
 def read(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_distinct)
     except OSError as error:
         raise ReceiptError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise ReceiptError(f"{path} is not JSON") from None
+    except (ValueError, RecursionError):
+        raise ReceiptError(f"{path} is not JSON, or was damaged") from None
     if not isinstance(document, dict):
         raise ReceiptError(f"{path} is not a receipt")
     return document
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError("a key is there twice")
+    return dict(pairs)
 
 
 def verify(
@@ -146,7 +169,9 @@ def verify(
     """
     try:
         return _verified(receipt, federation, ids, salt)
-    except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
+    except KeyError as error:
+        raise ReceiptError(f"the receipt is damaged: {error} is missing") from None
+    except (TypeError, ValueError, AttributeError, ProtocolError) as error:
         raise ReceiptError(f"the receipt is damaged: {error}") from None
 
 
@@ -156,6 +181,9 @@ def _verified(
     ids: Sequence[int | str] | None,
     salt: bytes | None,
 ) -> Proof:
+    missing = [name for name in _KEYS if name not in receipt]
+    if missing:
+        raise ReceiptError(f"the receipt is damaged: {missing[0]!r} is missing")
     if receipt["version"] != VERSION:
         raise ReceiptError(f"version: {receipt['version']!r} is not known here")
     if receipt["federation"] != {"name": federation.name, "identifier": federation.identifier}:
@@ -164,32 +192,41 @@ def _verified(
         raise ReceiptError("configuration: the federation file is another one than the receipt's")
     client, membership = receipt["client"], receipt["membership"]
     key = _member_key(membership, client, federation)
-    statement = {name: value for name, value in receipt.items() if name != "client_signature"}
-    signature = bytes.fromhex(receipt["client_signature"])
-    if not signed_by(key, signature, _DOMAIN + canonical(statement)):
-        raise ReceiptError(f"client_signature: the receipt was changed, or not signed by {client}")
+    # What others have signed comes first: it is named if it was changed.
     after = _notice(receipt["notice_after"], "notice_after", federation)
     assert isinstance(after.body, Notice)
+    before = None
+    if receipt["notice_before"] is not None:
+        before = _notice(receipt["notice_before"], "notice_before", federation)
+    statement = {name: value for name, value in receipt.items() if name != "client_signature"}
+    signature = _from_hex(receipt["client_signature"], "client_signature")
+    if not signed_by(key, signature, _DOMAIN + canonical(statement)):
+        raise ReceiptError(
+            f"client_signature: {client}'s own statement (request, round, erased, not_covered) or"
+            " its signature was changed, or it is not from this client"
+        )
     counted = dict(after.body.counted).get(client)
     if after.context.round < receipt["round"] or counted != receipt["round"]:
         raise ReceiptError(f"round: the commit notice does not count {client} in this round")
     if after.context.epoch < membership["epoch"]:
         raise ReceiptError("membership: the list belongs to a later epoch than the notice")
-    before = None
-    if receipt["notice_before"] is not None:
-        payload = _notice(receipt["notice_before"], "notice_before", federation)
-        assert isinstance(payload.body, Notice)
-        if payload.context.round >= after.context.round:
+    model_before = None
+    if before is not None:
+        assert isinstance(before.body, Notice)
+        if before.context.round >= after.context.round:
             raise ReceiptError("notice_before: it is not from before the removal")
-        before = payload.body.model.hex()
-    request = receipt["request"]
-    if len(request["digests"]) != request["records"]:
+        model_before = before.body.model.hex()
+    request, covered = receipt["request"], None
+    everything = request["digests"] is None
+    digests = frozenset(request["digests"] or ())
+    if not everything and not len(digests) == len(request["digests"]) == request["records"]:
         raise ReceiptError("request: the number of digests is not that of the records")
-    covered = None
+    if ids is not None and everything:
+        raise ReceiptError(f"the ids cannot be checked: {client} erased all that it held, unnamed")
     if ids is not None:
         if salt is None:
             raise ReceiptError("the ids can only be checked with the request's salt")
-        covered = tuple(str(i) for i in ids if request_digest(salt, i) in request["digests"])
+        covered = tuple(str(i) for i in ids if request_digest(salt, i) in digests)
     return Proof(
         client=client,
         federation=federation.name,
@@ -197,10 +234,19 @@ def _verified(
         epoch=after.context.epoch,
         records=request["records"],
         requested=request["time"],
-        model_before=before,
+        model_before=model_before,
         model_after=after.body.model.hex(),
         covered=covered,
+        everything=everything,
     )
+
+
+def _from_hex(text: str, name: str) -> bytes:
+    """Hexadecimal in its one canonical form: another spelling is a change, too."""
+    data = bytes.fromhex(text)
+    if data.hex() != text:
+        raise ReceiptError(f"{name}: not in the form in which it was written")
+    return data
 
 
 def membership_statement(members: dict[str, Any]) -> bytes:
@@ -211,8 +257,15 @@ def membership_statement(members: dict[str, Any]) -> bytes:
 
 def check_membership(members: dict[str, Any], federation: FederationFile) -> None:
     """Refuse a membership list that the federation's server did not sign."""
-    signature = bytes.fromhex(members["signature"])
-    if members["federation"] != federation.identifier:
+    try:
+        signature = _from_hex(members["signature"], "membership")
+        keys, epoch = members["keys"], members["epoch"]
+        if not isinstance(keys, dict) or not isinstance(epoch, int) or "capacity" not in members:
+            raise TypeError
+        other = members["federation"] != federation.identifier
+    except (KeyError, TypeError, ValueError):
+        raise ReceiptError("membership: the list is damaged, or none") from None
+    if other:
         raise ReceiptError("membership: the list belongs to another federation")
     if not signed_by(
         bytes.fromhex(federation.server_key), signature, membership_statement(members)
@@ -229,8 +282,9 @@ def _member_key(members: dict[str, Any], client: str, federation: FederationFile
 
 def _notice(data: str, name: str, federation: FederationFile) -> Payload:
     try:
-        payload = Letter(bytes.fromhex(data)).check(bytes.fromhex(federation.server_key))
-    except ProtocolError as error:
+        letter = Letter(_from_hex(data, name))
+        payload = letter.check(bytes.fromhex(federation.server_key))
+    except (ProtocolError, ValueError, TypeError) as error:
         raise ReceiptError(f"{name}: {error}") from None
     if not isinstance(payload.body, Notice):
         raise ReceiptError(f"{name}: not a commit notice")

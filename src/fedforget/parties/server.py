@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from fedforget.clustering.distance import Floats
@@ -24,9 +22,10 @@ from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.server import ServerModel
 from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
-from fedforget.parties.federation_file import FederationFile
-from fedforget.parties.folders import locked, make_private, write_private
-from fedforget.parties.log import check_chain, entry_digest, next_entry
+from fedforget.parties.database import Database
+from fedforget.parties.federation_file import FederationFile, check_unchanged
+from fedforget.parties.folders import locked, make_private, read_key, write_private
+from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry
 from fedforget.parties.store import histogram_of, plain_histogram
 from fedforget.protocol.federation import Membership
 from fedforget.protocol.keys import Identity
@@ -35,6 +34,8 @@ from fedforget.protocol.server import Exposed, Ledger, Outgoing, Result, Server
 STORE = "server.sqlite"
 IDENTITY = "identity.key"
 FEDERATION = "federation.toml"
+
+_SCHEMA = ["CREATE TABLE log (number INTEGER PRIMARY KEY, entry TEXT NOT NULL)"]
 
 
 class ServerError(FedforgetError):
@@ -46,11 +47,18 @@ class ServerParty:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.identity = Identity((folder / IDENTITY).read_bytes())
+        self.identity = Identity(read_key(folder / IDENTITY, 32, "restore it from a backup"))
         self.federation = FederationFile.read(folder / FEDERATION)
         self.config = self.federation.configuration()
-        self._db = _connect(folder / STORE)
         self._protocol: Server | None = None
+        self._db = Database(folder / STORE, _SCHEMA)
+        try:
+            check_unchanged(self.federation, self._db.get("federation"), folder / FEDERATION)
+            if self.identity.public.hex() != self.federation.server_key:
+                raise ServerError(f"{folder / IDENTITY} is not the key of this federation's server")
+        except BaseException:
+            self._db.close()
+            raise
 
     @classmethod
     def create(cls, folder: Path, federation: FederationFile) -> FederationFile:
@@ -60,12 +68,9 @@ class ServerParty:
         federation = replace(federation, server_key=identity.public.hex())
         write_private(folder / IDENTITY, identity.seed)
         write_private(folder / FEDERATION, federation.text().encode())
-        (folder / STORE).touch(mode=0o600)
-        database = _connect(folder / STORE)
-        database.executescript(
-            "CREATE TABLE value (name TEXT PRIMARY KEY, content BLOB NOT NULL);"
-            "CREATE TABLE log (number INTEGER PRIMARY KEY, entry TEXT NOT NULL);"
-        )
+        database = Database(folder / STORE, _SCHEMA, create=True)
+        with database.transaction():
+            database.put("federation", federation.text())
         database.close()
         return federation
 
@@ -74,32 +79,18 @@ class ServerParty:
 
     # -- storage -------------------------------------------------------------------------------
 
-    def _put(self, name: str, content: Any) -> None:
-        data = msgspec.msgpack.encode(content)
-        self._db.execute("INSERT OR REPLACE INTO value VALUES (?, ?)", (name, data))
-
-    def _get(self, name: str) -> Any:
-        row = self._db.execute("SELECT content FROM value WHERE name = ?", (name,)).fetchone()
-        return None if row is None else msgspec.msgpack.decode(row[0])
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
     def log(self) -> list[dict[str, Any]]:
-        rows = self._db.execute("SELECT entry FROM log ORDER BY number")
-        return [json.loads(entry) for (entry,) in rows]
+        entries = []
+        for number, text in self._db.execute("SELECT number, entry FROM log ORDER BY number"):
+            try:
+                entries.append(json.loads(text))
+            except ValueError:
+                raise LogError(f"log entry {number} is damaged: it is not JSON") from None
+        return entries
 
     def _append(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        row = self._db.execute("SELECT entry FROM log ORDER BY number DESC LIMIT 1").fetchone()
-        previous = None if row is None else json.loads(row[0])
+        rows = self._db.execute("SELECT entry FROM log ORDER BY number DESC LIMIT 1")
+        previous = json.loads(rows[0][0]) if rows else None
         entry = next_entry(previous, _now(), kind, body, self.identity)
         text = json.dumps(entry, ensure_ascii=False)
         self._db.execute("INSERT INTO log VALUES (?, ?)", (entry["number"], text))
@@ -109,7 +100,7 @@ class ServerParty:
 
     def members(self) -> dict[str, Any] | None:
         """The current membership list, as the server signed it."""
-        members: dict[str, Any] | None = self._get("membership")
+        members: dict[str, Any] | None = self._db.get("membership")
         return members
 
     def membership(self) -> Membership:
@@ -151,8 +142,16 @@ class ServerParty:
         members["signature"] = signature.hex()
         ledger = self.ledger()
         counted = {name: at for name, at in ledger.counted.items() if name not in gone}
-        with self._transaction():
-            self._put("membership", members)
+        # Whoever comes back with a new key does not know what was counted of it.
+        renewed = [
+            name
+            for name in counted
+            if before is not None and before["keys"].get(name) not in (None, keys.get(name))
+        ]
+        with self._db.transaction():
+            if renewed:
+                self._db.put("full_round_due", True)
+            self._db.put("membership", members)
             self._store_ledger(replace(ledger, counted=counted))
             self._append("epoch", {"epoch": epoch, "members": members["keys"]})
         self._protocol = None
@@ -172,7 +171,7 @@ class ServerParty:
         return self._protocol
 
     def ledger(self) -> Ledger:
-        plain = self._get("ledger")
+        plain = self._db.get("ledger")
         if plain is None:
             return Ledger()
         if plain["exposed"] is not None:
@@ -181,20 +180,18 @@ class ServerParty:
         return Ledger(**plain)
 
     def _store_ledger(self, ledger: Ledger) -> None:
-        self._put("ledger", asdict(ledger) | {"counted": dict(ledger.counted)})
+        self._db.put("ledger", asdict(ledger) | {"counted": dict(ledger.counted)})
 
     def remember(self) -> None:
         """Store the ledger; to be called before messages go out."""
-        with self._transaction():
+        with self._db.transaction():
             self._store_ledger(self.protocol.ledger)
 
     def needs_full_round(self) -> bool:
-        """Whether nothing is counted yet, or somebody is counted who is no longer a member."""
-        ledger = self.ledger()
-        members = self.members()
-        return not ledger.committed_round or not set(ledger.counted) <= set(
-            () if members is None else members["keys"]
-        )
+        """Whether nothing is counted yet, or somebody who has gone or has another key since."""
+        if self.members() is None or self._db.get("full_round_due", False):
+            return True
+        return not self.ledger().committed_round or self.protocol.needs_full_round
 
     def commit(self, result: Result, statistics: dict[str, Any]) -> list[Outgoing]:
         """Compute the model of a result and make both final, in one transaction."""
@@ -210,27 +207,31 @@ class ServerParty:
         digest = self.config.model_digest(aggregate, model)
         context_round = self.protocol.ledger.round
         messages = self.protocol.commit(bytes.fromhex(digest))
-        with self._transaction():
-            self._put("aggregate", plain_histogram(aggregate))
-            self._put("model", _plain_model(model))
-            self._store_ledger(self.protocol.ledger)
-            self._append(
-                "round",
-                {
-                    "round": context_round,
-                    "epoch": self.protocol.membership.epoch,
-                    "kind": result.kind,
-                    "participants": list(result.survivors),
-                    "configuration": self.federation.digest.hex(),
-                    "model": digest,
-                }
-                | statistics,
-            )
+        entry = {
+            "round": context_round,
+            "epoch": self.protocol.membership.epoch,
+            "kind": result.kind,
+            "participants": list(result.survivors),
+            "configuration": self.federation.digest.hex(),
+            "model": digest,
+        }
+        try:
+            with self._db.transaction():
+                self._db.put("aggregate", plain_histogram(aggregate))
+                self._db.put("model", _plain_model(model))
+                self._store_ledger(self.protocol.ledger)
+                if result.kind == "full":
+                    self._db.put("full_round_due", False)
+                self._append("round", entry | statistics)
+        except BaseException:
+            # What could not be stored is not committed: begin again from the store.
+            self._protocol = None
+            raise
         return messages
 
     def aggregate(self) -> Histogram:
         n_features = len(self.federation.features)
-        return histogram_of(self._get("aggregate"), n_features) or Histogram(n_features)
+        return histogram_of(self._db.get("aggregate"), n_features) or Histogram(n_features)
 
     def last_notice(self) -> list[Outgoing]:
         """The last commit notice, for members who may have missed it."""
@@ -242,7 +243,7 @@ class ServerParty:
     # -- looking -------------------------------------------------------------------------------
 
     def model(self) -> ServerModel:
-        plain = self._get("model")
+        plain = self._db.get("model")
         if plain is None:
             raise ServerError("there is no model yet: run a round first")
         return _model_of(plain)
@@ -254,7 +255,7 @@ class ServerParty:
     def status(self) -> dict[str, Any]:
         members, ledger, log = self.members(), self.ledger(), self.log()
         rounds = [entry for entry in log if entry["kind"] == "round"]
-        has_model = self._get("model") is not None
+        has_model = self._db.get("model") is not None
         return {
             "name": self.federation.name,
             "identifier": self.federation.identifier,
@@ -283,8 +284,18 @@ class ServerParty:
             digest = self.config.model_digest(self.aggregate(), model)
             if digest != rounds[-1]["body"]["model"]:
                 problems.append("the aggregate does not give the model that the log names")
-            if _plain_model(model) != self._get("model"):
+            if _plain_model(model) != self._db.get("model"):
                 problems.append("the stored model is not that of the aggregate")
+        last = rounds[-1]["body"]["round"] if rounds else 0
+        if last != self.ledger().committed_round:
+            problems.append(
+                f"the log ends with round {last}, but round {self.ledger().committed_round} was"
+                " committed last"
+            )
+        epochs = [entry["body"] for entry in log if entry["kind"] == "epoch"]
+        members = self.members()
+        if (epochs[-1]["members"] if epochs else None) != (members and members["keys"]):
+            problems.append("the membership list is not the one that the log names")
         return {"log_entries": length, "rounds": len(rounds), "problems": problems}
 
 
@@ -297,15 +308,6 @@ def open_server(folder: Path) -> Iterator[ServerParty]:
             yield party
         finally:
             party.close()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    if not path.exists():
-        raise ServerError(f"{path} is missing: this is no server's directory")
-    database = sqlite3.connect(path, isolation_level=None)
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-        database.execute(f"PRAGMA {pragma}")
-    return database
 
 
 def _plain_model(model: ServerModel) -> dict[str, Any]:

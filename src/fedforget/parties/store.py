@@ -1,14 +1,13 @@
 """The client's store: one SQLite file with the records and the state that follows from them.
 
-Erasing is meant literally: ``secure_delete`` overwrites what is deleted, and the write-ahead log is
-emptied after every transaction.  Labels lie apart from the records, thousands to a row, so that
-drawing seeds again does not rewrite the records.
+Records lie in parts of some hundreds: a blob with the ids, one with the values and one with the
+labels, each cut into slots of equal size.  A record never moves.  Forgetting one overwrites its
+slots where they are, and a new record may get them later.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,38 +15,47 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import encode_id
-from fedforget.clustering.prf import Ints
-from fedforget.errors import FedforgetError
+from fedforget.clustering.prf import Ints, Keys, Secret, keys_of_messages
+from fedforget.parties.database import Database, StoreError
 
-SCHEMA_VERSION = 1
-_LABELS_A_ROW = 4096
-_LOOK_UP = 500
+__all__ = ["Clusters", "Store", "StoreError"]
 
-_MIGRATIONS = [
+EncodedIds = npt.NDArray[np.bytes_]
+"""Encoded ids, filled up with zeros to one width."""
+
+MOST_SLOTS = 4096
+"""A record's row is its part's number times this, plus its slot."""
+
+LONGEST_ID = 255
+"""In bytes, encoded."""
+
+_PART_BYTES = 1 << 18
+_FEWEST_SLOTS = 16
+_INTEGER_BYTES = 9
+
+_SCHEMA = [
     # To version 1.
     """
-    CREATE TABLE record (row INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, number BLOB NOT NULL);
-    CREATE TABLE label (part INTEGER PRIMARY KEY, labels BLOB NOT NULL);
+    CREATE TABLE part (
+        part INTEGER PRIMARY KEY, slots INTEGER NOT NULL, width INTEGER NOT NULL,
+        labels BLOB NOT NULL, ids BLOB NOT NULL, number BLOB NOT NULL
+    );
     CREATE TABLE cluster (
         step INTEGER PRIMARY KEY, seed BLOB NOT NULL, score REAL NOT NULL,
         size INTEGER NOT NULL, position BLOB NOT NULL, sums BLOB NOT NULL
     );
     CREATE TABLE request (
-        number INTEGER PRIMARY KEY, time TEXT NOT NULL, records INTEGER NOT NULL,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, records INTEGER NOT NULL,
         digests BLOB NOT NULL, reseeded INTEGER, round INTEGER
     );
-    CREATE TABLE receipt (number INTEGER PRIMARY KEY, document TEXT NOT NULL);
-    CREATE TABLE value (name TEXT PRIMARY KEY, content BLOB NOT NULL);
+    CREATE TABLE receipt (number INTEGER PRIMARY KEY, document TEXT NOT NULL)
     """,
 ]
-
-
-class StoreError(FedforgetError):
-    """A store that cannot be used."""
 
 
 @dataclass
@@ -61,164 +69,178 @@ class Clusters:
     sums: Ints
 
 
-class Store:
+class Store(Database):
     """Everything that a client keeps, but for its keys."""
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
-        if not create and not path.exists():
-            raise StoreError(f"{path} is missing: this is no client's directory")
-        try:
-            if create:
-                path.touch(mode=0o600)
-            self._db = sqlite3.connect(path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA secure_delete = ON")
-            self._db.execute("PRAGMA temp_store = MEMORY")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._migrate()
-        except sqlite3.DatabaseError as error:
-            raise StoreError(f"{path} cannot be opened: {error}") from None
-
-    def close(self) -> None:
-        self._db.close()
-
-    def _migrate(self) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise StoreError(
-                f"the store has schema {version}, this version of fedforget knows up to"
-                f" {SCHEMA_VERSION}; use a newer one"
-            )
-        for number in range(version, SCHEMA_VERSION):
-            with self.transaction():
-                for statement in _MIGRATIONS[number].split(";"):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {number + 1}")
+        self._free: list[tuple[int, int]] | None = None
+        super().__init__(path, _SCHEMA, create=create)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; afterwards nothing of it is left in the write-ahead log."""
-        self._db.execute("BEGIN IMMEDIATE")
         try:
-            yield
+            with super().transaction():
+                yield
         except BaseException:
-            self._db.execute("ROLLBACK")
+            self._free = None
             raise
-        self._db.execute("COMMIT")
-        self.empty_log()
-
-    def empty_log(self) -> None:
-        """Move what the write-ahead log holds to its place, and cut the log off."""
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-    # -- single values -------------------------------------------------------------------------
-
-    def put(self, name: str, content: Any) -> None:
-        data = msgspec.msgpack.encode(content)
-        self._db.execute("INSERT OR REPLACE INTO value VALUES (?, ?)", (name, data))
-
-    def get(self, name: str, default: Any = None) -> Any:
-        row = self._db.execute("SELECT content FROM value WHERE name = ?", (name,)).fetchone()
-        return default if row is None else msgspec.msgpack.decode(row[0])
 
     # -- records -------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        count: int = self._db.execute("SELECT count(*) FROM record").fetchone()[0]
-        return count
+        return sum(len(np.flatnonzero(names != b"")) for _, _, names in self._ids())
+
+    def _ids(self) -> Iterator[tuple[int, int, EncodedIds]]:
+        """First row, width and ids of every part; a free slot has an empty id."""
+        for (part,) in self.execute("SELECT part FROM part ORDER BY part"):
+            query = "SELECT width, ids FROM part WHERE part = ?"
+            width, data = self.execute(query, (part,))[0]
+            yield part * MOST_SLOTS, width, np.frombuffer(data, dtype=f"S{width}")
+
+    def index(self) -> dict[bytes, int]:
+        """The row of every id."""
+        found: dict[bytes, int] = {}
+        for first, _, names in self._ids():
+            found.update(zip(names.tolist(), range(first, first + len(names)), strict=True))
+        found.pop(b"", None)
+        return found
+
+    def rows_of(self, ids: Iterable[bytes]) -> dict[bytes, int]:
+        """Where the records with these ids are; ids that are not there are left out."""
+        wanted = frozenset(ids)
+        found: dict[bytes, int] = {}
+        for first, _, names in self._ids():
+            listed = names.tolist()
+            for name in wanted.intersection(listed):
+                found[name] = first + listed.index(name)
+        return found
+
+    def _free_rows(self) -> list[tuple[int, int]]:
+        """Rows that hold nothing, and the width of their ids."""
+        if self._free is None:
+            self._free = [
+                (first + slot, width)
+                for first, width, names in self._ids()
+                for slot in np.flatnonzero(names == b"").tolist()
+            ]
+        return self._free
 
     def add(self, ids: Sequence[bytes], values: Floats) -> None:
-        """Add records; an id that is there already is refused by the table itself."""
-        rows = np.ascontiguousarray(values, dtype="<f8")
-        data, width = rows.tobytes(), 8 * rows.shape[1]
-        numbers = (data[at : at + width] for at in range(0, len(data), width))
-        self._db.executemany(
-            "INSERT INTO record (id, number) VALUES (?, ?)", zip(ids, numbers, strict=True)
-        )
+        """Add records, whose ids must not be there."""
+        longest = max(map(len, ids), default=0)
+        free = [row for row, width in self._free_rows() if width >= longest][: len(ids)]
+        taken = set(free)
+        self._free = [one for one in self._free_rows() if one[0] not in taken]
+        count = len(free)
+        self._fill(np.array(free, dtype=np.int64), ids[:count], values[:count])
+        width = max(16, -(-longest // 8) * 8)
+        fitting = _PART_BYTES // (8 * values.shape[1] + width)
+        most = max(_FEWEST_SLOTS, min(MOST_SLOTS, fitting))
+        for at in range(count, len(ids), most):
+            self._add_part(ids[at : at + most], values[at : at + most], most, width)
 
-    def rows_of(self, ids: Sequence[bytes]) -> dict[bytes, int]:
-        """Where the records with these ids are; ids that are not there are left out."""
-        found: dict[bytes, int] = {}
-        for at in range(0, len(ids), _LOOK_UP):
-            some = ids[at : at + _LOOK_UP]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT id, row FROM record WHERE id IN ({marks})"
-            found.update(self._db.execute(query, some).fetchall())
-        return found
+    def _fill(self, rows: Ints, ids: Sequence[bytes], values: Floats) -> None:
+        """Write records to slots that are free."""
+        content = np.ascontiguousarray(values, dtype="<f8")
+        for part, slots, here in _by_part(rows):
+            width = self.execute("SELECT width FROM part WHERE part = ?", (part,))[0][0]
+            names = b"".join(ids[at].ljust(width, b"\0") for at in here.tolist())
+            self._overwrite("ids", part, slots, names)
+            self._overwrite("number", part, slots, content[here].tobytes())
+
+    def _add_part(self, ids: Sequence[bytes], values: Floats, most: int, width: int) -> None:
+        n = len(ids)
+        slots = min(most, max(_FEWEST_SLOTS, 1 << (n - 1).bit_length()))
+        names = np.zeros(slots, dtype=f"S{width}")
+        names[:n] = ids
+        numbers = np.zeros((slots, values.shape[1]), dtype="<f8")
+        numbers[:n] = values
+        labels = np.full(slots, -1, dtype="<i4")
+        last = self.execute("SELECT coalesce(max(part), 0) FROM part")[0][0]
+        self.execute(
+            "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)",
+            (last + 1, slots, width, labels.tobytes(), names.tobytes(), numbers.tobytes()),
+        )
+        if n < slots and self._free is not None:
+            first = (last + 1) * MOST_SLOTS
+            self._free += [(first + slot, width) for slot in range(n, slots)]
+
+    def _overwrite(self, column: str, part: int, slots: Ints, data: bytes) -> None:
+        """Write ``data``, a piece for each slot, into a part's column."""
+        size = len(data) // len(slots)
+        with self.blob("part", column, part, readonly=False) as blob:
+            for number, slot in enumerate(slots.tolist()):
+                blob.seek(slot * size)
+                blob.write(data[number * size : (number + 1) * size])
 
     def values_of(self, rows: Sequence[int], n_features: int) -> Floats:
         """The values of some records."""
         out = np.empty((len(rows), n_features))
-        for at, row in enumerate(rows):
-            data = self._db.execute("SELECT number FROM record WHERE row = ?", (row,)).fetchone()[0]
-            out[at] = np.frombuffer(data, dtype="<f8")
+        size = 8 * n_features
+        for part, slots, here in _by_part(np.asarray(rows, dtype=np.int64)):
+            with self.blob("part", "number", part) as blob:
+                for at, slot in zip(here.tolist(), slots.tolist(), strict=True):
+                    blob.seek(slot * size)
+                    out[at] = np.frombuffer(blob.read(size), dtype="<f8")
         return out
 
-    def remove(self, rows: Sequence[int]) -> None:
-        """Erase records, their ids, values and labels."""
-        self._db.executemany("DELETE FROM record WHERE row = ?", ((row,) for row in rows))
-        self.set_labels(rows, np.full(len(rows), -1, dtype=np.int32))
+    def remove(self, rows: Sequence[int], n_features: int) -> None:
+        """Erase records: ids, values and labels."""
+        if len(rows):
+            self._free = None
+        for part, slots, _ in _by_part(np.asarray(rows, dtype=np.int64)):
+            width = self.execute("SELECT width FROM part WHERE part = ?", (part,))[0][0]
+            self._overwrite("ids", part, slots, bytes(width * len(slots)))
+            self._overwrite("number", part, slots, bytes(8 * n_features * len(slots)))
+            self._overwrite("labels", part, slots, b"\xff" * (4 * len(slots)))
 
-    def everything(self, n_features: int) -> tuple[Ints, list[bytes], Floats]:
-        """Rows, ids and values of all records, in the order of their ids."""
-        n = len(self)
-        rows = np.empty(n, dtype=np.int64)
-        values = np.empty((n, n_features))
-        ids: list[bytes] = []
-        cursor = self._db.execute("SELECT row, id, number FROM record ORDER BY id")
+    def clear(self) -> None:
+        """Erase every record and all that follows from them."""
+        self._free = None
+        self.execute("DELETE FROM part")
+        self.execute("DELETE FROM cluster")
+
+    def everything(self, n_features: int) -> tuple[Ints, EncodedIds, Floats]:
+        """Rows, ids and values of all records, in the order of the rows."""
+        rows, ids = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype="S1")]
+        values = np.empty((len(self), n_features))
         at = 0
-        while batch := cursor.fetchmany(_LABELS_A_ROW):
-            end = at + len(batch)
-            rows[at:end] = [row for row, _, _ in batch]
-            ids += [name for _, name, _ in batch]
-            joined = b"".join(number for _, _, number in batch)
-            values[at:end] = np.frombuffer(joined, dtype="<f8").reshape(-1, n_features)
-            at = end
-        return rows, ids, values
+        for first, _, names in self._ids():
+            used = np.flatnonzero(names != b"")
+            query = "SELECT number FROM part WHERE part = ?"
+            data = self.execute(query, (first // MOST_SLOTS,))[0][0]
+            numbers = np.frombuffer(data, dtype="<f8").reshape(-1, n_features)
+            np.take(numbers, used, axis=0, out=values[at : at + len(used)])
+            rows.append(first + used)
+            ids.append(names[used])
+            at += len(used)
+        return np.concatenate(rows), np.concatenate(ids), values
 
     # -- labels --------------------------------------------------------------------------------
-
-    def _label_parts(self, parts: Sequence[int]) -> dict[int, Labels]:
-        found = {}
-        for part in parts:
-            row = self._db.execute("SELECT labels FROM label WHERE part = ?", (part,)).fetchone()
-            if row is None:
-                found[part] = np.full(_LABELS_A_ROW, -1, dtype=np.int32)
-            else:
-                found[part] = np.frombuffer(row[0], dtype="<i4").astype(np.int32)
-        return found
 
     def labels_of(self, rows: Sequence[int] | Ints) -> Labels:
         """The local cluster of some records."""
         numbers = np.asarray(rows, dtype=np.int64)
         out = np.empty(len(numbers), dtype=np.int32)
-        part_of = numbers // _LABELS_A_ROW
-        for part, labels in self._label_parts(np.unique(part_of).tolist()).items():
-            here = part_of == part
-            out[here] = labels[numbers[here] % _LABELS_A_ROW]
+        for part, slots, here in _by_part(numbers):
+            data = self.execute("SELECT labels FROM part WHERE part = ?", (part,))[0][0]
+            out[here] = np.frombuffer(data, dtype="<i4")[slots]
         return out
 
     def set_labels(self, rows: Sequence[int] | Ints, labels: Labels) -> None:
         """Set the local cluster of some records."""
-        numbers = np.asarray(rows, dtype=np.int64)
-        if not len(numbers):
-            return
-        part_of = numbers // _LABELS_A_ROW
-        order = np.argsort(part_of, kind="stable")
-        distinct, starts = np.unique(part_of[order], return_index=True)
-        for part, here in zip(distinct.tolist(), np.split(order, starts[1:]), strict=True):
-            content = self._label_parts([part])[part]
-            content[numbers[here] % _LABELS_A_ROW] = labels[here]
-            data = content.astype("<i4").tobytes()
-            self._db.execute("INSERT OR REPLACE INTO label VALUES (?, ?)", (part, data))
+        for part, slots, here in _by_part(np.asarray(rows, dtype=np.int64)):
+            with self.blob("part", "labels", part, readonly=False) as blob:
+                content = np.frombuffer(blob.read(), dtype="<i4").copy()
+                content[slots] = labels[here]
+                blob.seek(0)
+                blob.write(content.tobytes())
 
     # -- clusters ------------------------------------------------------------------------------
 
     def clusters(self, n_features: int) -> Clusters:
-        rows = self._db.execute(
-            "SELECT seed, score, size, position, sums FROM cluster ORDER BY step"
-        ).fetchall()
+        rows = self.execute("SELECT seed, score, size, position, sums FROM cluster ORDER BY step")
         shape = (len(rows), n_features)
         joined = [b"".join(row[column] for row in rows) for column in (3, 4)]
         return Clusters(
@@ -230,8 +252,9 @@ class Store:
         )
 
     def set_clusters(self, clusters: Clusters) -> None:
-        self._db.execute("DELETE FROM cluster")
-        self._db.executemany(
+        """Replace the clusters: cleared as a whole, then written in order (nothing is moved)."""
+        self.execute("DELETE FROM cluster")
+        self.executemany(
             "INSERT INTO cluster VALUES (?, ?, ?, ?, ?, ?)",
             (
                 (
@@ -248,19 +271,22 @@ class Store:
 
     # -- requests and receipts -----------------------------------------------------------------
 
-    def add_request(self, time: str, digests: list[str], reseeded: int | None) -> int:
-        cursor = self._db.execute(
+    def add_request(
+        self, time: str, records: int, digests: list[str] | None, reseeded: int | None
+    ) -> int:
+        """A request that waits for a round; no digests where it was for everything."""
+        self.execute(
             "INSERT INTO request (time, records, digests, reseeded) VALUES (?, ?, ?, ?)",
-            (time, len(digests), msgspec.msgpack.encode(digests), reseeded),
+            (time, records, msgspec.msgpack.encode(digests), reseeded),
         )
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
+        number: int = self.execute("SELECT last_insert_rowid()")[0][0]
+        return number
 
     def requests(self, *, sent: bool | None = None) -> list[dict[str, Any]]:
         """Requests that wait for a commit; ``sent`` tells those in a round from those not."""
-        rows = self._db.execute(
+        rows = self.execute(
             "SELECT number, time, records, digests, reseeded, round FROM request ORDER BY number"
-        ).fetchall()
+        )
         names = ("number", "time", "records", "digests", "reseeded", "round")
         found = [dict(zip(names, row, strict=True)) for row in rows]
         for one in found:
@@ -269,30 +295,53 @@ class Store:
 
     def send_requests(self, round_number: int) -> None:
         """Note the round that carries every request made so far."""
-        self._db.execute("UPDATE request SET round = ?", (round_number,))
+        self.execute("UPDATE request SET round = ?", (round_number,))
 
     def unsend_requests(self) -> None:
-        self._db.execute("UPDATE request SET round = NULL")
+        self.execute("UPDATE request SET round = NULL")
 
     def close_request(self, number: int, document: str) -> None:
         """A request has its receipt."""
-        self._db.execute("DELETE FROM request WHERE number = ?", (number,))
-        self._db.execute("INSERT INTO receipt VALUES (?, ?)", (number, document))
+        self.execute("DELETE FROM request WHERE number = ?", (number,))
+        self.execute("INSERT INTO receipt VALUES (?, ?)", (number, document))
 
     def receipts(self) -> dict[int, str]:
-        return dict(self._db.execute("SELECT number, document FROM receipt ORDER BY number"))
+        return dict(self.execute("SELECT number, document FROM receipt ORDER BY number"))
+
+
+def _by_part(rows: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+    """For each part: its number, the slots of its rows, and where those stand in ``rows``."""
+    if not len(rows):
+        return
+    parts, slots = rows // MOST_SLOTS, rows % MOST_SLOTS
+    order = np.argsort(parts, kind="stable")
+    distinct, starts = np.unique(parts[order], return_index=True)
+    for part, here in zip(distinct.tolist(), np.split(order, starts[1:]), strict=True):
+        yield part, slots[here], here
 
 
 def encoded_ids(ids: Sequence[int | str]) -> list[bytes]:
-    """The canonical encoding of each id."""
-    return [encode_id(one) for one in ids]
+    """The canonical encoding of each id, as NumPy keeps it: without the zeros at its end.
+
+    Text ends in none, and an integer has nine bytes: nothing is lost.
+    """
+    return [encode_id(one).rstrip(b"\0") for one in ids]
 
 
 def decoded_id(data: bytes) -> int | str:
     """The id that was encoded."""
     if data[:1] == b"i":
-        return int.from_bytes(data[1:], "little", signed=True)
+        return int.from_bytes(data.ljust(_INTEGER_BYTES, b"\0")[1:], "little", signed=True)
     return data[1:].decode()
+
+
+def keys_of_stored(secret: Secret, ids: EncodedIds) -> Keys:
+    """The record keys of ids: those of their whole encodings."""
+    width = max(ids.dtype.itemsize, _INTEGER_BYTES)
+    table = ids.astype(f"S{width}").view(np.uint8).reshape(len(ids), width)
+    lengths = np.where(table[:, 0] == ord("i"), _INTEGER_BYTES, np.strings.str_len(ids))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return keys_of_messages(secret, table[np.arange(width) < lengths[:, None]].tobytes(), offsets)
 
 
 def plain_histogram(histogram: Histogram | None) -> dict[bytes, int] | None:

@@ -1,7 +1,8 @@
 """Tables that a client imports: Parquet, CSV, Arrow/Feather and npz, a part at a time.
 
 Columns are matched by their names; a table may have others, which are not looked at.  Anything
-wrong is said with its row and column, and nothing has been imported then.
+wrong is said with its row (the first one below the header is row 1) and column, and nothing has
+been imported then.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import numpy as np
 
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import Ids, parse_ids
-from fedforget.errors import FedforgetError
+from fedforget.errors import FedforgetError, OutOfBoundsError
+from fedforget.parties.store import LONGEST_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS_AT_A_TIME = 65_536
+ROWS_AT_A_TIME = 16_384
 
 
 class TableError(FedforgetError, ValueError):
@@ -80,25 +82,44 @@ class Table:
             raise
         except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise TableError(f"{self.path} cannot be read: {reason}") from None
+            raise TableError(
+                f"{self.path} cannot be read: {reason}; nothing was imported"
+            ) from None
         if first == 0:
             raise TableError(f"{self.path} has no rows")
 
     def _check(self, values: Floats, first: int) -> None:
-        wrong = np.argwhere(~np.isfinite(values))
-        if len(wrong):
-            row, column = wrong[0].tolist()
+        finite = np.isfinite(values)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0].tolist()
             raise TableError(
-                f"{self.path}: row {first + row + 1}, column {self.features[column]!r} is missing"
-                " or not a finite number"
+                f"{self._at(first + row, column)} is missing or not a finite number;"
+                " nothing was imported"
             )
+
+    def check_inside(self, values: Floats, bounds: Floats, first: int) -> None:
+        """Refuse values outside the federation's bounds; ``first`` rows came before these."""
+        outside = (values < bounds[:, 0]) | (values > bounds[:, 1])
+        if outside.any():
+            row, column = np.argwhere(outside)[0].tolist()
+            low, high = bounds[column].tolist()
+            raise OutOfBoundsError(
+                f"{self._at(first + row, column)} is {values[row, column].item()!r}, outside the"
+                f" federation's bounds [{low!r}, {high!r}]; nothing was imported"
+            )
+
+    def _at(self, row: int, column: int) -> str:
+        return f"{self.path}: row {row + 1}, column {self.features[column]!r}"
 
     def _check_columns(self, names: Sequence[str]) -> None:
         wanted = [self.id_column, *self.features]
         missing = [name for name in wanted if name not in names]
         if missing:
             there = ", ".join(map(repr, names[:20]))
-            raise TableError(f"{self.path} has no column {missing[0]!r}; it has {there}")
+            hint = ""
+            if len(names) == 1 and self.path.suffix.lower() == ".csv":
+                hint = f" (is {self.delimiter!r} its delimiter?)"
+            raise TableError(f"{self.path} has no column {missing[0]!r}; it has {there}{hint}")
         twice = [name for name in wanted if list(names).count(name) > 1]
         if twice:
             raise TableError(f"{self.path} has the column {twice[0]!r} twice")
@@ -108,17 +129,22 @@ class Table:
     def _parquet(self) -> Iterator[tuple[Ids, Floats]]:
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self.path) as file:
+        # Without reading ahead, and a group at a time, only some of each column is held at once.
+        with pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False) as file:
             self._check_columns(file.schema_arrow.names)
             self.n_rows = file.metadata.num_rows
             columns = [self.id_column, *self.features]
-            yield from self._batches(file.iter_batches(ROWS_AT_A_TIME, columns=columns))
+            groups = range(file.num_row_groups)
+            yield from self._batches(
+                batch
+                for group in groups
+                for batch in file.iter_batches(ROWS_AT_A_TIME, row_groups=[group], columns=columns)
+            )
 
     def _arrow(self) -> Iterator[tuple[Ids, Floats]]:
         import pyarrow as pa
-        import pyarrow.feather
 
-        with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as file:
+        with pa.OSFile(str(self.path)) as source, pa.ipc.open_file(source) as file:
             self._check_columns(file.schema.names)
             yield from self._batches(
                 file.get_batch(number) for number in range(file.num_record_batches)
@@ -126,40 +152,92 @@ class Table:
 
     def _csv(self) -> Iterator[tuple[Ids, Floats]]:
         import pyarrow as pa
-        from pyarrow import csv
+
+        if len(self.delimiter) != 1:
+            raise TableError(f"{self.path}: a delimiter is one character, not {self.delimiter!r}")
+        try:
+            "".encode(self.encoding)
+        except LookupError:
+            raise TableError(f"{self.path}: there is no encoding {self.encoding!r}") from None
+        with self._open_csv(None) as head:
+            self._check_columns(head.schema.names)
+        try:
+            with self._open_csv(pa.float64()) as batches:
+                yield from self._batches(batches)
+        except pa.ArrowInvalid as error:
+            if "conversion error" in str(error):
+                self._refuse_text()
+            raise
+
+    def _open_csv(self, kind: pa.DataType | None) -> Any:
+        """A reader of the columns wanted, with features of one type; of the header, without."""
+        from pyarrow import csv, string
 
         read = csv.ReadOptions(encoding=self.encoding, block_size=16 << 20)
-        parse = csv.ParseOptions(delimiter=self.delimiter)
-        head = csv.open_csv(self.path, read_options=read, parse_options=parse)
-        self._check_columns(head.schema.names)
-        types = dict.fromkeys(self.features, pa.float64()) | {self.id_column: pa.string()}
-        convert = csv.ConvertOptions(
-            column_types=types, include_columns=[self.id_column, *self.features]
-        )
-        batches = csv.open_csv(
+        parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        convert = csv.ConvertOptions()
+        if kind is not None:
+            convert = csv.ConvertOptions(
+                column_types=dict.fromkeys(self.features, kind) | {self.id_column: string()},
+                include_columns=[self.id_column, *self.features],
+                null_values=["", "NA", "N/A", "NaN", "nan", "NULL", "null"],
+            )
+        return csv.open_csv(
             self.path, read_options=read, parse_options=parse, convert_options=convert
         )
-        yield from self._batches(batches)
+
+    def _refuse_text(self) -> None:
+        """Find the first cell that is not a number, and name it."""
+        import pyarrow as pa
+
+        first = 0
+        with self._open_csv(pa.string()) as batches:
+            for batch in batches:
+                cells = [batch.column(name).to_pylist() for name in self.features]
+                for row, values in enumerate(zip(*cells, strict=True)):
+                    for column, value in enumerate(values):
+                        try:
+                            float(value)
+                        except (TypeError, ValueError):
+                            raise TableError(
+                                f"{self._at(first + row, column)} is {value!r}, not a number;"
+                                " nothing was imported"
+                            ) from None
+                first += batch.num_rows
 
     def _batches(self, batches: Any) -> Iterator[tuple[Ids, Floats]]:
         first = 0
         for batch in batches:
             yield self._ids(batch.column(self.id_column), first), self._values(batch, first)
             first += batch.num_rows
+        _give_memory_back()
 
     def _ids(self, column: pa.Array, first: int) -> Ids:
-        if column.null_count:
-            empty = column.is_null().to_pylist().index(True)
-            raise TableError(
-                f"{self.path}: row {first + empty + 1} has no id in column {self.id_column!r}"
-            )
-        return self._parsed(column.to_pylist(), first)
+        ids = column.to_pylist()
+        for nothing in (None, ""):
+            if nothing in ids:
+                raise TableError(
+                    f"{self.path}: row {first + ids.index(nothing) + 1} has no id in column"
+                    f" {self.id_column!r}; nothing was imported"
+                )
+        return self._parsed(ids, first)
 
     def _parsed(self, ids: Any, first: int) -> Ids:
         try:
-            return parse_ids(ids, self.id_column)
+            parsed = parse_ids(ids, self.id_column)
         except (TypeError, ValueError) as error:
-            raise TableError(f"{self.path}, from row {first + 1} on: {error}") from None
+            raise TableError(
+                f"{self.path}, from row {first + 1} on: {error}; nothing was imported"
+            ) from None
+        # The longest code point takes four bytes, and one tells the type.
+        if parsed.dtype.kind == "U" and parsed.dtype.itemsize >= LONGEST_ID:
+            for row, one in enumerate(parsed.tolist(), first + 1):
+                if len(one.encode()) >= LONGEST_ID:
+                    raise TableError(
+                        f"{self.path}: the id in row {row} is longer than {LONGEST_ID - 1} bytes;"
+                        " nothing was imported"
+                    )
+        return parsed
 
     def _values(self, batch: pa.RecordBatch, first: int) -> Floats:
         import pyarrow as pa
@@ -168,12 +246,15 @@ class Table:
         for at, name in enumerate(self.features):
             column = batch.column(name)
             if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-                raise TableError(f"{self.path}: column {name!r} holds {column.type}, not numbers")
+                raise TableError(
+                    f"{self.path}: column {name!r} holds {column.type}, not numbers;"
+                    " nothing was imported"
+                )
             out[:, at] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
         return out
 
     def _npz(self) -> Iterator[tuple[Ids, Floats]]:
-        with np.load(self.path, allow_pickle=False) as file:
+        with self.path.open("rb") as source, np.load(source, allow_pickle=False) as file:
             if "X" in file and "feature_names" in file:
                 names = [str(name) for name in file["feature_names"]]
                 self._check_columns([self.id_column, *names])
@@ -182,6 +263,8 @@ class Table:
             else:
                 self._check_columns(list(file))
                 values = np.column_stack([file[name] for name in self.features]).astype(np.float64)
+            if values.ndim != 2:
+                raise TableError(f"{self.path}: X must have two dimensions")
             if self.id_column not in file:
                 raise TableError(f"{self.path} has no array {self.id_column!r} with the ids")
             ids = self._parsed(file[self.id_column], 0)
@@ -190,3 +273,10 @@ class Table:
         self.n_rows = len(ids)
         for at in range(0, len(ids), ROWS_AT_A_TIME):
             yield ids[at : at + ROWS_AT_A_TIME], values[at : at + ROWS_AT_A_TIME]
+
+
+def _give_memory_back() -> None:
+    """Arrow keeps what it has freed; what follows an import needs the memory."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

@@ -1,0 +1,113 @@
+"""The methods that are compared, set up as the experiments need them.
+
+* **MUFC** is the paper's method as published: seeds represent, the server draws points uniformly in
+  the bins, γ = 1/√n, Alg. 4 as printed.  Its Lloyd iteration at the server stops as scikit-learn's
+  does, which the authors use.
+* **ours** is exact, clients report means, the server clusters weighted bins.
+* **DC-KM** stops its Lloyd iterations as its authors do, when the loss falls by less than 0.1 %.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from fedforget.baselines.dckmeans import DCKMeans
+from fedforget.baselines.federated import FederatedClustering
+from fedforget.baselines.kfed import kfed
+from fedforget.bench.datasets import Dataset
+from fedforget.clustering.distance import Floats
+from fedforget.clustering.losses import induced_loss, nearest_loss
+from fedforget.estimators import FederatedKMeans
+
+Losses = dict[str, float]
+
+N_INIT = 10
+"""Starts at the server, for every method that has any."""
+
+DC_TOLERANCE = 1e-3
+
+
+def mufc(data: Dataset, seed: int, *, step: float | None = None, points: str = "uniform") -> Any:
+    """MUFC as published; not fitted."""
+    return FederatedKMeans(
+        data.n_clusters,
+        bounds=(0.0, 1.0),
+        step=step or data.step,
+        mode="paper",
+        server_points=points,
+        n_init=N_INIT,
+        tol=1e-4,
+        random_state=seed,
+    )
+
+
+def ours(
+    data: Dataset,
+    seed: int,
+    *,
+    multiple: int = 1,
+    representatives: str = "means",
+    aggregation: str = "plain",
+) -> Any:
+    """The exact method with ``multiple`` · K local clusters; not fitted."""
+    return FederatedKMeans(
+        data.n_clusters,
+        bounds=(0.0, 1.0),
+        step=data.step,
+        local_clusters=multiple * data.n_clusters,
+        representatives=representatives,
+        aggregation=aggregation,
+        n_init=N_INIT,
+        random_state=seed,
+    )
+
+
+def dc_km(data: Dataset, seed: int, *, local_init: int = 1) -> DCKMeans:
+    """DC-KM; not fitted."""
+    return DCKMeans(
+        data.n_clusters, n_init=N_INIT, local_init=local_init, tol=DC_TOLERANCE, seed=seed
+    )
+
+
+def k_fed(data: Dataset, seed: int, *, local_clusters: int | None = None) -> FederatedClustering:
+    """K-FED, from a device drawn at random: the algorithm starts from any."""
+    first = int(np.random.default_rng(seed).integers(data.n_clients))
+    return kfed(
+        data.X,
+        data.clients,
+        data.n_clusters,
+        local_clusters=local_clusters,
+        first_device=first,
+        seed=seed,
+    )
+
+
+def losses_of_model(model: Any) -> Losses:
+    """Induced and nearest-centre loss of a fitted estimator."""
+    return {"induced": model.induced_inertia_, "nearest": model.inertia_}
+
+
+def losses_of_outcome(values: Floats, outcome: FederatedClustering) -> Losses:
+    """The same of a baseline's outcome."""
+    return {
+        "induced": induced_loss(values, outcome.labels, outcome.centres),
+        "nearest": nearest_loss(values, outcome.centres),
+    }
+
+
+def refined_loss(values: Floats, centres: Floats) -> float:
+    """The loss of centralised K-means that starts from ``centres``: a reference for other records.
+
+    After a few removals the optimum is near the old one, so that Lloyd's iteration need not search.
+    """
+    with warnings.catch_warnings():
+        # Fewer distinct records than clusters are no reason to complain.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = KMeans(min(len(centres), len(values)), init=centres[: len(values)], n_init=1)
+        model.fit(values)
+    return float(model.inertia_)

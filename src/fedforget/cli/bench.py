@@ -1,0 +1,155 @@
+"""``fedforget bench``: the paper's experiments from one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedforget.bench.cells import Cell
+    from fedforget.bench.plan import Library, Plan
+
+app = typer.Typer(help="Measure fedforget against the paper.", no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure fedforget against the paper."""
+
+
+@app.command()
+def paper(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few minutes, on data that needs no files.")
+    ] = False,
+    only: Annotated[
+        str | None, typer.Option(help="Some experiments, such as table1,fig3d; see below.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder with the data files.", metavar="DIR")
+    ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(help="Your own records (.npz, .csv, .parquet) instead.", metavar="FILE"),
+    ] = None,
+    clusters: Annotated[
+        int | None, typer.Option(help="K, where your file has no labels to count.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where results go; run again to resume.")] = Path(
+        "bench-output"
+    ),
+    trials: Annotated[int | None, typer.Option(help="Repetitions of every experiment.")] = None,
+) -> None:
+    """The paper's tables and figures, with our numbers beside the printed ones.
+
+    Each finished piece is kept in OUT/cells; a run that is cut off goes on from there. Numbers are
+    written as JSON and CSV, figures as PNG and SVG, and all of it as one page, OUT/index.html.
+
+    Experiments: table1, table2, fig3a … fig3l, appendix, batch, clients, secure, local-clusters,
+    theorem1, theorem3, reseeding, q-k-means, codes, exactness, beyond.
+
+    Example: `fedforget bench paper --quick --only table1,fig3f`
+    """
+    from fedforget.bench.machine import one_thread
+
+    if trials is not None and trials < 1:
+        raise typer.BadParameter("must be at least 1", param_hint="--trials")
+    with one_thread():
+        _run(quick, only, data, dataset, clusters, out, trials)
+
+
+def _run(
+    quick: bool,
+    only: str | None,
+    data: Path | None,
+    dataset: Path | None,
+    clusters: int | None,
+    out: Path,
+    trials: int | None,
+) -> None:
+    from rich.markup import escape
+
+    from fedforget.bench import machine
+    from fedforget.bench.catalogue import chosen
+    from fedforget.bench.cells import Store
+    from fedforget.bench.page import write_results
+    from fedforget.bench.runner import run
+    from fedforget.cli.console import console, messages, progress_bar, warm_up_kernels
+
+    try:
+        experiments = chosen(only)
+        plan, library = _plan(quick, data, dataset, clusters, trials)
+    except (ValueError, FileNotFoundError) as error:
+        messages.print(f"[bold red]error:[/bold red] {escape(str(error))}", soft_wrap=True)
+        if not quick and dataset is None and isinstance(error, FileNotFoundError):
+            messages.print("Name the folder with --data, or run --quick, which needs no files.")
+        raise typer.Exit(1) from None
+    warm_up_kernels()
+    with progress_bar("preparing", None, quiet=False) as progress:
+        task = progress.task_ids[0]
+
+        def watch(cell: Cell, number: int, total: int) -> None:
+            progress.update(task, description=cell.label[:70], completed=number, total=total)
+            if not messages.is_terminal:
+                # A log has no use for a bar that moves.
+                messages.print(f"{number + 1}/{total} {cell.label}", soft_wrap=True)
+
+        results = run(plan, library, Store(out / "cells"), experiments, watch)
+    page = write_results(
+        results,
+        out,
+        command=_command(quick, only, data, dataset, clusters, trials),
+        machine=machine.describe(),
+        notes={name: library.get(name).note for name in plan.datasets},
+    )
+    _summarise(results, page, console)
+
+
+def _plan(
+    quick: bool, data: Path | None, dataset: Path | None, clusters: int | None, trials: int | None
+) -> tuple[Plan, Library]:
+    from dataclasses import replace
+
+    from fedforget.bench.plan import FULL, QUICK, Library, own_library, own_plan
+
+    plan = QUICK if quick else FULL
+    if trials is not None:
+        plan = replace(plan, trials=trials, sweep_trials=trials, timing_trials=trials)
+    if dataset is None:
+        library = Library(data)
+        for name in plan.datasets:
+            library.get(name)
+        return plan, library
+    library = own_library(dataset, clusters)
+    own = library.get(dataset.stem)
+    return own_plan(plan, own.name, own.n_clusters), library
+
+
+def _command(
+    quick: bool,
+    only: str | None,
+    data: Path | None,
+    dataset: Path | None,
+    clusters: int | None,
+    trials: int | None,
+) -> str:
+    """How to get the page again; folders by what they are, not where."""
+    words = ["fedforget bench paper"]
+    words += ["--quick"] if quick else []
+    words += [f"--only {only}"] if only else []
+    words += ["--data DIR"] if data else []
+    words += [f"--dataset {dataset.name}"] if dataset else []
+    words += [f"--clusters {clusters}"] if clusters else []
+    words += [f"--trials {trials}"] if trials else []
+    return " ".join(words)
+
+
+def _summarise(results: Any, page: Path, console: Any) -> None:
+    from fedforget.bench.checks import all_checks
+
+    for one in all_checks(results):
+        mark = "[green]yes[/green]" if one.holds else "[red]no [/red]"
+        console.print(f"{mark} {one.claim}: {one.evidence}", soft_wrap=True, highlight=False)
+    console.print(f"The page: {page}", soft_wrap=True, highlight=False)

@@ -1,0 +1,181 @@
+"""A SQLite file that keeps nothing of what is deleted from it.
+
+``secure_delete`` overwrites what is deleted, and the write-ahead log is emptied after every
+transaction and whenever the file is opened.  That alone is not enough: where SQLite moves the rows
+of a table between pages, copies can stay behind in the free part of a page, and a later deletion
+does not find them.  So nothing that may have to be erased is ever moved: a value has a table of its
+own, which is cleared as a whole, and records lie in blobs that are overwritten in place (see
+:mod:`fedforget.parties.store`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fedforget.errors import FedforgetError
+
+PAGE_BYTES = 8192
+_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY")
+_OVERWRITES = [(1,)]
+
+
+class StoreError(FedforgetError):
+    """A store that cannot be used, or cannot take a change; nothing has changed then."""
+
+
+class ErasureError(StoreError):
+    """A change was stored, but what it deleted could not be overwritten yet."""
+
+
+class Database:
+    """An open file, for this process alone.
+
+    Parameters
+    ----------
+    path : the file.
+    schema : for each version of the file's tables, the statements that lead to it.
+    create : make the file; it must not exist.
+    """
+
+    def __init__(self, path: Path, schema: Sequence[str], *, create: bool = False) -> None:
+        self.path = path
+        if not create and not path.exists():
+            raise StoreError(f"{path} is missing: this is no party's directory")
+        try:
+            if create:
+                path.touch(mode=0o600, exist_ok=False)
+            self._db = sqlite3.connect(path, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{path} cannot be opened: {error}") from None
+        try:
+            self.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            for pragma in _PRAGMAS:
+                self.execute(f"PRAGMA {pragma}")
+            if self.execute("PRAGMA secure_delete") != _OVERWRITES:
+                raise StoreError("this build of SQLite cannot overwrite what is deleted")
+            self._empty_old_log()
+            self._migrate(schema)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _empty_old_log(self) -> None:
+        """A process that was killed may have left a log behind."""
+        try:
+            self.empty_log()
+        except ErasureError as error:
+            raise StoreError(f"an earlier change must be completed first: {error}") from None
+
+    def _migrate(self, schema: Sequence[str]) -> None:
+        version = self.execute("PRAGMA user_version")[0][0]
+        if version > len(schema):
+            raise StoreError(
+                f"{self.path} has schema {version}, this version of fedforget knows up to"
+                f" {len(schema)}; use a newer one"
+            )
+        for number in range(version, len(schema)):
+            with self.transaction():
+                for statement in schema[number].split(";"):
+                    self.execute(statement)
+                self.execute(f"PRAGMA user_version = {number + 1}")
+
+    # -- statements ----------------------------------------------------------------------------
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: {_in_words(error)}") from None
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement; returns all rows that it gives."""
+        with self._plain_errors():
+            return self._db.execute(statement, values).fetchall()
+
+    def executemany(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        with self._plain_errors():
+            self._db.executemany(statement, values)
+
+    @contextmanager
+    def blob(
+        self, table: str, column: str, row: int, *, readonly: bool = True
+    ) -> Iterator[sqlite3.Blob]:
+        """A blob, to be read or overwritten in place."""
+        with (
+            self._plain_errors(),
+            self._db.blobopen(table, column, row, readonly=readonly) as blob,
+        ):
+            yield blob
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; afterwards nothing of it is left in the write-ahead log."""
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            # SQLite may have rolled back by itself; the log may hold what was not committed.
+            with suppress(StoreError):
+                if self._db.in_transaction:
+                    self.execute("ROLLBACK")
+                self.empty_log()
+            raise
+        self.empty_log()
+
+    def empty_log(self) -> None:
+        """Move what the write-ahead log holds to its place, and cut the log off."""
+        problem = "another program has it open"
+        try:
+            busy = self.execute("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
+        except StoreError as error:
+            busy, problem = True, str(error)
+        if busy:
+            raise ErasureError(
+                f"{self.path}: changes are stored, but what they delete could not be overwritten"
+                f" yet ({problem}); this is made up for when the directory is next used"
+            )
+
+    # -- single values -------------------------------------------------------------------------
+
+    def put(self, name: str, content: Any) -> None:
+        """Replace a value; the old one is overwritten."""
+        data = msgspec.msgpack.encode(content)
+        self.execute(f"CREATE TABLE IF NOT EXISTS value_{name} (content BLOB NOT NULL)")
+        self.execute(f"DELETE FROM value_{name}")
+        self.execute(f"INSERT INTO value_{name} VALUES (?)", (data,))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        known = self.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (f"value_{name}",))
+        rows = self.execute(f"SELECT content FROM value_{name}") if known else []
+        if not rows:
+            return default
+        try:
+            return msgspec.msgpack.decode(rows[0][0])
+        except (msgspec.DecodeError, TypeError, ValueError):
+            raise StoreError(f"{self.path}: the stored {name} is damaged") from None
+
+
+def _in_words(error: sqlite3.Error) -> str:
+    match getattr(error, "sqlite_errorname", ""):
+        case "SQLITE_FULL":
+            return "the disk is full; nothing was changed"
+        case name if name.startswith("SQLITE_IOERR"):
+            return f"the disk does not take or give data ({name}); is it full? Nothing was changed"
+        case name if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+            return "it cannot be written; nothing was changed"
+        case "SQLITE_BUSY":
+            return "another program has it open; nothing was changed"
+        case name if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return f"the file is damaged ({error})"
+    return str(error)

@@ -1,0 +1,132 @@
+"""What keeps a round's secrets out of the reach of Flower's database and of later processes.
+
+Answers: masked vectors and the shares that take their masks off pass through the SuperLink, whose
+database may keep deleted pages for long.  So a client encrypts each answer for a key that the
+ServerApp makes for one run, signs with the server's identity and never stores.
+
+Memory: a ClientApp is a new process for every message, and keeps its attempt in Flower's
+``context.state``.  There it lies encrypted; the key is in the client's directory, is another one
+after every message, and is erased at the end.  An attempt that was cut off can then not be read
+from a SuperNode's memory once another one has begun, in whichever run.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedforget.parties.folders import write_private
+from fedforget.protocol.client import Client, Idle, Revealed
+from fedforget.protocol.errors import BadShareError, BadSignatureError, MalformedError
+from fedforget.protocol.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Agreement,
+    Identity,
+    decrypt,
+    derive,
+    encrypt,
+    signed_by,
+)
+from fedforget.protocol.memory import freeze, thaw
+
+ATTEMPT_KEY = "attempt.key"
+
+_DOMAIN = b"fedforget run key 1\0"
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """The server's key for the answers of one run.  ``offer`` is its signed public half."""
+
+    agreement: Agreement
+    offer: bytes
+
+    @classmethod
+    def fresh(cls, identity: Identity, federation: bytes) -> RunKey:
+        agreement = Agreement(os.urandom(KEY_BYTES))
+        signature = identity.sign(_DOMAIN + federation + agreement.public)
+        return cls(agreement, agreement.public + signature)
+
+    def open(self, sealed: bytes) -> bytes:
+        """What a client sealed for this key."""
+        peer = sealed[:KEY_BYTES]
+        if len(peer) < KEY_BYTES:
+            raise MalformedError("an answer that is too short")
+        return decrypt(self._key(peer), sealed[KEY_BYTES:], peer)
+
+    def _key(self, peer: bytes) -> bytes:
+        return _answer_key(self.agreement.with_peer(peer), self.agreement.public, peer)
+
+
+def seal_for(offer: bytes, server_key: bytes, federation: bytes, answer: bytes) -> bytes:
+    """Encrypt an answer for the key that the server offers, if the server did sign it."""
+    public, signature = offer[:KEY_BYTES], offer[KEY_BYTES:]
+    if len(signature) != SIGNATURE_BYTES or not signed_by(
+        server_key, signature, _DOMAIN + federation + public
+    ):
+        raise BadSignatureError("the run's key was not signed by the server of this federation")
+    own = Agreement(os.urandom(KEY_BYTES))
+    key = _answer_key(own.with_peer(public), public, own.public)
+    return own.public + encrypt(key, answer, own.public)
+
+
+def _answer_key(secret: bytes, server: bytes, client: bytes) -> bytes:
+    return derive(secret, "flower answer", server + client)
+
+
+class AttemptMemory:
+    """A client's attempt between two messages.
+
+    Parameters
+    ----------
+    folder : the client's directory, where the key is.
+    state : a mapping that outlives the process, Flower's ``context.state``.
+    record : makes a value for ``state`` from bytes under the name ``"attempt"``.
+    """
+
+    def __init__(self, folder: Path, state: Any, record: Any) -> None:
+        self._path = folder / ATTEMPT_KEY
+        self._state = state
+        self._record = record
+
+    def recall(self, client: Client) -> None:
+        """Take a client to where the last message left it, if that was in an attempt."""
+        if "attempt" not in self._state or not self._path.exists():
+            return
+        try:
+            client_state = decrypt(
+                self._path.read_bytes(), self._state["attempt"]["attempt"], b"attempt"
+            )
+        except (BadShareError, ValueError):
+            # Left over from a run that was cut off: the key has been replaced since.
+            del self._state["attempt"]
+            return
+        thaw(client, client_state)
+
+    def keep(self, client: Client) -> None:
+        """Remember where a client is; nothing, if it is in no attempt any more."""
+        self.wipe()
+        if isinstance(client.stage, Idle | Revealed):
+            return
+        key = os.urandom(KEY_BYTES)
+        write_private(self._path, key)
+        self._state["attempt"] = self._record({"attempt": encrypt(key, freeze(client), b"attempt")})
+
+    def wipe(self) -> None:
+        """Forget the attempt."""
+        forget(self._state)
+        if self._path.exists():
+            with self._path.open("r+b") as file:
+                file.write(bytes(KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            self._path.unlink()
+
+
+def forget(state: Any) -> None:
+    """Take the attempt out of Flower's state, where the directory cannot be opened."""
+    if "attempt" in state:
+        del state["attempt"]

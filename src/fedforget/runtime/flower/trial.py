@@ -1,0 +1,89 @@
+"""A whole federation in one folder: a server, clients and their records, for trying things out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fedforget.clustering.distance import Floats
+from fedforget.clustering.ids import Ids
+from fedforget.clustering.prf import Ints
+from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
+from fedforget.parties.server import ServerParty, open_server
+from fedforget.parties.tables import Table
+
+
+class Rows(Table):
+    """Records that are in memory already."""
+
+    def __init__(self, ids: Ids, values: Floats, features: list[str]) -> None:
+        self.path = Path("the records")
+        self.features = features
+        self.n_rows = len(ids)
+        self._content = ids, values
+
+    def parts(self) -> Iterator[tuple[Ids, Floats]]:
+        yield self._content
+
+
+def make_federation(
+    root: Path,
+    values: Floats,
+    owners: Ints,
+    *,
+    n_clusters: int,
+    step: float = 0.01,
+    minimum: int = 3,
+    deadline: float = 60.0,
+    progress: Callable[[], None] = lambda: None,
+) -> None:
+    """Make ``root/server`` and a directory in ``root/clients`` for each owner.
+
+    Parameters
+    ----------
+    values : (n, d), between 0 and 1.
+    owners : the client of each record, from 0.  Record i has the id i.
+    n_clusters, step, minimum, deadline : as ``server init`` takes them.
+    progress : called when a client is ready.
+    """
+    n_clients = int(owners.max()) + 1
+    features = [f"x{number}" for number in range(values.shape[1])]
+    draft = FederationFile(
+        name="trial",
+        identifier=os.urandom(16).hex(),
+        server_key="00" * 32,
+        model=ModelPart(
+            n_clusters=n_clusters,
+            local_clusters=2 * n_clusters,
+            scale="none",
+            step=step,
+            shift=False,
+            representatives="means",
+            server_points="weighted",
+            n_init=10,
+            max_iter=300,
+            public_seed=os.urandom(16).hex(),
+        ),
+        protocol=ProtocolPart(0.2, 0.1, min(minimum, n_clients), 16, deadline),
+        features=tuple(Feature(name, 0.0, 1.0) for name in features),
+    )
+    federation = ServerParty.create(root / "server", draft)
+    width = len(str(n_clients - 1))
+    names = [f"client-{number:0{width}}" for number in range(n_clients)]
+    folders = [root / "clients" / name for name in names]
+    keys = {
+        name: ClientParty.create(folder, name)["key"]
+        for name, folder in zip(names, folders, strict=True)
+    }
+    with open_server(root / "server") as server:
+        members = server.enrol(keys)
+    for number, folder in enumerate(folders):
+        own = np.flatnonzero(owners == number)
+        with open_client(folder) as client:
+            client.join(federation, members)
+            client.import_table(Rows(own, values[own], features))
+        progress()

@@ -1,0 +1,317 @@
+"""The commands of the parties, as a user types them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+PROGRAM = [sys.executable, "-c", "from fedforget.cli.main import app; app(prog_name='fedforget')"]
+NAMES = ("aarhus", "bologna", "coimbra")
+
+
+def fedforget(
+    folder: Path, *arguments: str, given: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        cwd=folder,
+        input=given,
+        stdin=subprocess.DEVNULL if given is None else None,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "300"},
+        check=False,
+    )
+
+
+def told(folder: Path, *arguments: str, given: str | None = None) -> str:
+    """What a command prints; it must succeed, and print nothing but words to the error stream."""
+    done = fedforget(folder, *arguments, given=given)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def answer(folder: Path, *arguments: str, given: str | None = None) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(told(folder, *arguments, "--json", given=given))
+    return result
+
+
+def error(folder: Path, *arguments: str, given: str | None = None) -> str:
+    """What a command complains of, in plain words and with status 1; in this process, for speed."""
+    done = in_process(folder, *arguments, given=given)
+    assert done.exit_code == 1, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert "error:" in done.output
+    return done.output
+
+
+def in_process(folder: Path, *arguments: str, given: str | None = None) -> Any:
+    from fedforget.cli.main import app
+
+    with contextlib.chdir(folder):
+        return CliRunner(env={"COLUMNS": "300"}).invoke(app, list(arguments), input=given)
+
+
+def quick_answer(folder: Path, *arguments: str) -> dict[str, Any]:
+    done = in_process(folder, *arguments, "--json")
+    assert done.exit_code == 0, done.output
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def set_up(folder: Path, say: Callable[..., Any]) -> None:
+    """A federation of three with 120 patients each."""
+    features = ("--feature", "age:0:120", "--feature", "weight:kg:0:300")
+    say(folder, "server", "init", "server", "--name", "study", "--clusters", "3", *features)
+    for name in NAMES:
+        say(folder, "client", "init", name, "--name", name)
+    enrolments = [part for name in NAMES for part in ("--client", f"{name}/enrolment.json")]
+    say(folder, "server", "enrol", "server", *enrolments)
+    rng = np.random.default_rng(0)
+    federation = ("--federation", "server/federation.toml", "--epoch", "server/epoch-1.json")
+    for number, name in enumerate(NAMES):
+        values = rng.normal((40 + 10 * number, 70), (15, 20), (120, 2)).clip(0, 120)
+        rows = [
+            f"{name[0].upper()}-{row},{a!r},{w!r}" for row, (a, w) in enumerate(values.tolist())
+        ]
+        path = folder / f"{name}.csv"
+        path.write_text("\n".join(["patient,age,weight:kg", *rows]), encoding="utf-8")
+        say(folder, "client", "join", name, *federation)
+        say(folder, "client", "import", name, path.name, "--id", "patient")
+    say(folder, "round", "server", *NAMES)
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Set up by commands that print JSON."""
+    folder = tmp_path_factory.mktemp("story")
+    set_up(folder, quick_answer)
+    return folder
+
+
+def test_in_words(tmp_path: Path) -> None:
+    """The same commands, for people."""
+    set_up(tmp_path, told)
+    assert "records" in told(tmp_path, "client", "status", "aarhus")
+    assert "120 records" in told(tmp_path, "client", "audit", "aarhus")
+    assert "rounds committed" in told(tmp_path, "server", "status", "server")
+    assert "every signature" in told(tmp_path, "server", "audit", "server")
+    assert "No receipts yet" in told(tmp_path, "client", "receipts", "aarhus")
+    assert "3 clusters" in told(tmp_path, "server", "model", "server", "-o", "centres.csv")
+    assert (tmp_path / "centres.csv").read_text().startswith("size,age,weight:kg")
+
+
+COMMANDS = [
+    *(("client", name) for name in ("init", "join", "import", "forget", "leave", "status")),
+    *(("client", name) for name in ("labels", "receipts", "audit")),
+    *(("server", name) for name in ("init", "enrol", "status", "model", "audit")),
+    ("round",),
+    ("verify",),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_an_example_and_json(command: tuple[str, ...], tmp_path: Path) -> None:
+    shown = told(tmp_path, *command, "--help")
+    assert f"fedforget {' '.join(command)}" in shown
+    assert "Example" in shown
+    assert "--json" in shown
+
+
+def test_a_request_from_beginning_to_end(story: Path) -> None:
+    preview = answer(story, "client", "forget", "aarhus", "--ids", "A-3", "--dry-run")
+    assert preview["records"] == 1
+    assert not preview["erased"]
+    assert answer(story, "client", "status", "aarhus")["records"] == 120
+    done = answer(story, "client", "forget", "aarhus", "--ids", "A-3", "--ids", "A-17", "--yes")
+    assert (done["request"], done["records"], done["erased"]) == (1, 2, True)
+    assert len(done["salt"]) == 32
+    status = answer(story, "client", "status", "aarhus")
+    assert (status["records"], status["requests_waiting"]) == (118, 1)
+    assert status["keeps_last_committed_histogram"]
+    result = answer(story, "round", "server", *NAMES)
+    assert (result["kind"], result["participants"]) == ("delta", list(NAMES))
+    listed = answer(story, "client", "receipts", "aarhus", "-o", "receipts")
+    assert listed["files"] == ["receipts/receipt-1.json"]
+    assert (story / listed["files"][0]).is_file()
+    verify = ("verify", "receipts/receipt-1.json", "--federation", "server/federation.toml")
+    assert answer(story, *verify)["valid"]
+    (story / "ids.txt").write_text("A-3\nA-4\n\n", encoding="utf-8")
+    proof = answer(story, *verify, "--ids-file", "ids.txt", "--salt", done["salt"])
+    assert proof["covered"] == ["A-3"]
+    assert "valid" in told(story, *verify)
+    receipt = json.loads((story / "receipts/receipt-1.json").read_text())
+    receipt["request"]["records"] = 1
+    (story / "forged.json").write_text(json.dumps(receipt), encoding="utf-8")
+    forged = fedforget(story, "verify", "forged.json", *verify[2:], "--json")
+    assert forged.returncode == 1
+    assert json.loads(forged.stdout)["valid"] is False
+    assert "request" in json.loads(forged.stdout)["reason"]
+    wrong = fedforget(story, *verify, "--ids-file", "ids.txt", "--salt", "zz")
+    assert wrong.returncode == 1
+    assert "hexadecimal" in wrong.stderr
+    assert answer(story, "client", "audit", "aarhus")["passed"]
+    assert answer(story, "server", "audit", "server")["problems"] == []
+
+
+def test_ids_from_a_file_or_standard_input(story: Path) -> None:
+    forget = ("client", "forget", "bologna", "--yes")
+    (story / "some.txt").write_text("\ufeffB-1\r\nB-2\r\n", encoding="utf-8")
+    assert answer(story, *forget, "--ids-file", "some.txt")["records"] == 2
+    assert answer(story, *forget, "--ids-file", "-", given="B-3\nB-4\nB-5\n")["records"] == 3
+    assert "salt" in told(story, *forget, "--ids", "B-6")
+    assert "not held here: 'B-1'" in error(story, *forget, "--ids", "B-1")
+    assert "no ids" in error(story, *forget)
+    assert "cannot be read" in error(story, *forget, "--ids-file", "missing.txt")
+    assert "twice" in error(story, *forget, "--ids", "B-7", "--ids", "B-7")
+
+
+def test_nothing_is_erased_unless_somebody_says_so(story: Path) -> None:
+    before = quick_answer(story, "client", "status", "coimbra")
+    for command in (("forget", "coimbra", "--ids", "C-1"), ("leave", "coimbra")):
+        for extra in ((), ("--json",)):
+            assert "add --yes" in error(story, "client", *command, *extra)
+    assert "add --yes" in error(
+        story, "client", "forget", "coimbra", "--ids-file", "-", given="C-1"
+    )
+    assert quick_answer(story, "client", "status", "coimbra") == before
+    assert asked(story, "n\n", "client", "forget", "coimbra", "--ids", "C-1") == 1
+    assert quick_answer(story, "client", "status", "coimbra") == before
+    assert asked(story, "y\n", "client", "forget", "coimbra", "--ids", "C-1") == 0
+    assert quick_answer(story, "client", "status", "coimbra")["records"] == before["records"] - 1
+
+
+def asked(folder: Path, reply: str, *arguments: str) -> int:
+    """Run a command at a terminal, and type a reply to its question."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], cwd=folder, stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    shown = b""
+    while b"for good?" not in shown:
+        shown += os.read(controller, 1024)
+    os.write(controller, reply.encode())
+    try:
+        while os.read(controller, 1024):
+            pass
+    except OSError:  # The terminal is gone: so says Linux that the other side has ended.
+        pass
+    os.close(controller)
+    return process.wait(timeout=60)
+
+
+def test_labels_and_models(story: Path) -> None:
+    for ending in ("npz", "json", "csv", "parquet"):
+        quick_answer(story, "server", "model", "server", "-o", f"centres.{ending}")
+        assert (story / f"centres.{ending}").stat().st_size
+    labels = []
+    for ending in ("npz", "json"):
+        arguments = ("client", "labels", "aarhus", "--model", f"centres.{ending}")
+        told(story, *arguments, "-o", "labels.csv")
+        labels.append((story / "labels.csv").read_text(encoding="utf-8"))
+    assert labels[0] == labels[1]
+    assert labels[0].splitlines()[0] == "id,cluster"
+    (story / "wrong.npz").write_bytes(b"PK")
+    arguments = ("client", "labels", "aarhus", "-o", "labels.csv", "--model")
+    assert "does not hold centroids" in error(story, *arguments, "wrong.npz")
+    assert "cannot be read" in error(story, *arguments, "missing.npz")
+    bad = ("client", "labels", "aarhus", "--model", "centres.npz", "-o", "labels.xls")
+    assert "the ending must be" in error(story, *bad)
+
+
+def test_formulas_are_defused_and_text_is_kept(story: Path) -> None:
+    path = story / "odd.csv"
+    path.write_text("patient;age;weight:kg\n=1+1;30;70\nMüller;40;80\n", encoding="latin-1")
+    imported = ("client", "import", "coimbra", "odd.csv", "--id", "patient")
+    assert "delimiter" in error(story, *imported)
+    done = quick_answer(story, *imported, "--delimiter", ";", "--encoding", "latin-1")
+    assert done["added"] == 2
+    assert "--replace" in error(story, *imported, "--delimiter", ";", "--encoding", "latin-1")
+    again = quick_answer(story, *imported, "--replace", "--delimiter", ";", "--encoding", "latin-1")
+    assert again["replaced"] == 2
+    quick_answer(story, "server", "model", "server", "-o", "centres.npz")
+    quick_answer(
+        story, "client", "labels", "coimbra", "--model", "centres.npz", "-o", "odd-labels.csv"
+    )
+    text = (story / "odd-labels.csv").read_text(encoding="utf-8")
+    assert "'=1+1," in text
+    assert "\nMüller," in text
+    assert "erased" in told(story, "client", "forget", "coimbra", "--ids", "=1+1", "--yes")
+
+
+def test_errors_are_in_plain_words(story: Path, tmp_path: Path) -> None:
+    assert "not empty" in error(story, "client", "init", "aarhus", "--name", "x")
+    assert "not a directory" in error(story, "client", "status", "nowhere")
+    assert "no such file" in error(story, "client", "import", "aarhus", "x.csv", "--id", "patient")
+    assert "epoch 1 is not later" in error(
+        story, "client", "join", "aarhus", "--epoch", "server/epoch-1.json"
+    )
+    (story / "list.json").write_text("[]", encoding="utf-8")
+    assert "membership" in error(story, "client", "join", "aarhus", "--epoch", "list.json")
+    assert "not an enrolment" in error(story, "server", "enrol", "server", "--client", "list.json")
+    assert "is not a member" in error(story, "server", "enrol", "server", "--gone", "nobody")
+    assert "1 clients are left" in error(story, "round", "server", "aarhus")
+    out = ("client", "receipts", "aarhus", "-o", "list.json")
+    assert "cannot be written" in error(story, *out)
+    init = ("server", "init", "s", "--name", "x", "--clusters", "2")
+    assert "NAME:LOW:HIGH" in error(tmp_path, *init, "--feature", "age")
+    assert "at least one feature" in error(tmp_path, *init)
+    assert "model.step" in error(tmp_path, *init, "--feature", "a:0:1", "--step", "1e-9")
+    assert "model.scale" in error(tmp_path, *init, "--feature", "a:0:1", "--scale", "cube")
+    assert not (tmp_path / "s").exists()
+    (tmp_path / "f.csv").write_text("name,low,high\nage,0,120\n", encoding="utf-8")
+    told(tmp_path, *init, "--features", "f.csv")
+
+
+def test_wrong_permissions_and_a_second_process(story: Path) -> None:
+    import fcntl
+
+    key = story / "aarhus" / "identity.key"
+    key.chmod(0o644)
+    assert "chmod 600" in error(story, "client", "status", "aarhus")
+    key.chmod(0o600)
+    with (story / "aarhus" / "lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "in use by another process" in error(story, "client", "status", "aarhus")
+    assert answer(story, "client", "status", "aarhus")["name"] == "aarhus"
+
+
+def test_leaving(tmp_path: Path) -> None:
+    set_up(tmp_path, quick_answer)
+    assert answer(tmp_path, "client", "leave", "bologna", "--yes") == {
+        "records": 120,
+        "leaving": True,
+    }
+    quick_answer(tmp_path, "round", "server", *NAMES)
+    assert quick_answer(tmp_path, "server", "status", "server")["records"] == 240
+    answer(
+        tmp_path,
+        "server",
+        "enrol",
+        "server",
+        "--gone",
+        "bologna",
+        "--client",
+        "aarhus/enrolment.json",
+    )
+    for name in ("aarhus", "coimbra"):
+        assert quick_answer(tmp_path, "client", "join", name, "--epoch", "server/epoch-2.json")[
+            "went"
+        ] == ["bologna"]
+    done = fedforget(tmp_path, "round", "server", "aarhus", "coimbra", "--full", "--json")
+    assert done.returncode == 1
+    assert "error: 2 clients are left at advertise, of 3 that must be" in done.stderr

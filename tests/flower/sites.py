@@ -1,0 +1,222 @@
+"""Three hospitals and a coordinating centre, in directories, over real processes of Flower."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedforget import __version__
+from fedforget.parties.client import open_client
+from fedforget.parties.federation_file import FederationFile
+from fedforget.parties.server import open_server
+from fedforget.runtime import directories
+from fedforget.runtime.flower.app_folder import write_app
+from fedforget.runtime.flower.network import Network
+from fedforget.runtime.flower.simulation import PROGRESS, read_progress
+from fedforget.runtime.flower.trial import Rows, make_federation
+
+NAMES = ("client-0", "client-1", "client-2")
+RECORDS = 100
+DEADLINE = float(os.environ.get("FEDFORGET_FLOWER_DEADLINE", "40"))
+PATIENCE = 240.0
+
+
+@dataclass
+class Sites:
+    """A federation in ``root``, and its twin, on which the in-process runtime runs."""
+
+    root: Path
+    network: Network
+
+    @classmethod
+    def make(cls, root: Path, deadline: float = DEADLINE) -> Sites:
+        rng = np.random.default_rng(7)
+        n = RECORDS * len(NAMES)
+        owners = np.arange(n) % len(NAMES)
+        values = rng.normal(0.3 + 0.2 * owners[:, None], 0.08, (n, 3)).clip(0, 1)
+        root.mkdir(mode=0o700)
+        make_federation(root, values, owners, n_clusters=3, minimum=2, deadline=deadline)
+        # One patient whose traces can be told from anything else.
+        with open_client(root / "clients" / NAMES[0]) as client:
+            client.import_table(Rows(np.array([PATIENT]), PATIENT_VALUES, ["x0", "x1", "x2"]))
+        write_app(root / "app", __version__, server=root / "server", clients=root / "clients")
+        return cls(root, Network(root / "net", root / "app"))
+
+    @property
+    def server(self) -> Path:
+        return self.root / "server"
+
+    def client(self, name: str) -> Path:
+        return self.root / "clients" / name
+
+    @property
+    def federation(self) -> FederationFile:
+        return FederationFile.read(self.server / "federation.toml")
+
+    def twin(self, name: str = "twin") -> Sites:
+        """The same directories again, keys and all, without Flower."""
+        root = self.root.parent / name
+        for folder in ("server", "clients"):
+            shutil.copytree(self.root / folder, root / folder)
+        return replace(self, root=root)
+
+    def run_in_process(self, names: Sequence[str] = NAMES) -> dict[str, Any]:
+        return directories.run(self.server, [self.client(name) for name in names])
+
+    # -- Flower --------------------------------------------------------------------------------
+
+    def start(self, names: Sequence[str] = NAMES) -> None:
+        self.network.start_superlink()
+        for name in names:
+            self.network.register(name)
+            self.network.start_node(name, self.client(name))
+
+    def run(self, **config: Any) -> int:
+        return self.network.start_run(server=self.server, **config)
+
+    def events(self, run: int) -> list[dict[str, Any]]:
+        return read_progress(self.server / PROGRESS, run)
+
+    def wait(self, run: int, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first event of a run that is wanted."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            for event in self.events(run):
+                if wanted(event):
+                    return event
+            time.sleep(0.05)
+        raise TimeoutError(f"events so far: {self.events(run)}; {self.last_lines()}")
+
+    def wait_for_stage(self, run: int, number: int, stage: str) -> None:
+        self.wait(run, lambda event: (event.get("round"), event.get("stage")) == (number, stage))
+
+    def wait_for_commit(self, run: int, number: int) -> dict[str, Any]:
+        return self.wait(
+            run, lambda event: event["event"] == "committed" and event["round"] == number
+        )
+
+    def wait_for_end(self, run: int) -> list[dict[str, Any]]:
+        """All events of a run that has ended, one way or another."""
+        self.wait(run, lambda event: event["event"] in ("end", "aborted", "failed"))
+        return self.events(run)
+
+    def last_lines(self) -> str:
+        return "\n".join(
+            f"{path.name}: {path.read_text(errors='replace')[-500:]}"
+            for path in sorted(self.network.logs.iterdir())
+        )
+
+    # -- looking at processes ------------------------------------------------------------------
+
+    def processes(self) -> list[int]:
+        """Everything that was started here: each process of Flower's has a session of its own."""
+        started = [process.pid for process in self.network.nodes.values()]
+        if self.network.superlink is not None:
+            started.append(self.network.superlink.pid)
+        self._sessions = sorted({*getattr(self, "_sessions", []), *started})
+        return [pid for pid, session in _sessions() if session in self._sessions]
+
+    def survivors(self) -> list[int]:
+        return self.processes()
+
+    def check_loopback(self) -> None:
+        """No process listens on, or speaks with, anything but loopback."""
+        sockets = {
+            link
+            for pid in self.processes()
+            for link in _links(Path(f"/proc/{pid}/fd"))
+            if link.startswith("socket:")
+        }
+        seen = 0
+        for table in ("tcp", "tcp6", "udp", "udp6"):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                _, local, remote, *_, inode = line.split()[:10]
+                if f"socket:[{inode}]" in sockets:
+                    seen += 1
+                    for address in (local, remote):
+                        assert address.split(":")[0] in LOOPBACK, line
+        assert seen or not sockets
+
+    # -- traces --------------------------------------------------------------------------------
+
+    def files_of_flower(self) -> Iterator[tuple[Path, bytes]]:
+        """The database and every log, and whatever else Flower has written."""
+        for path in sorted(self.network.folder.rglob("*")):
+            if path.is_file():
+                yield path, path.read_bytes()
+
+    def traces(self) -> dict[str, bytes]:
+        """What of the patient, the aggregate and the model could be found in a file."""
+        found = {"id": PATIENT.encode()}
+        for value in PATIENT_VALUES[0].tolist():
+            found |= _forms(f"value {value}", value)
+        with open_server(self.server) as server:
+            for part in (*server.centres(), server.model().centres):
+                for value in part.ravel().tolist():
+                    found |= _forms(f"centre {value}", value)
+            for bin_, count in server.aggregate().items():
+                found[f"bin {bin_.hex()} ({count})"] = bytes(bin_)
+        return found
+
+
+PATIENT = "patient-7c1e-anna"
+PATIENT_VALUES = np.array([[0.61803398875, 0.14142135623, 0.70710678118]])
+LOOPBACK = {
+    "0100007F",
+    "00000000",  # the other end of a socket that listens
+    "00000000000000000000000001000000",
+    "00000000000000000000000000000000",
+    "0000000000000000FFFF00000100007F",
+}
+
+
+def _forms(what: str, value: float) -> dict[str, bytes]:
+    """A number as bytes, big and small end first, and as text."""
+    return {
+        f"{what} <d": struct.pack("<d", value),
+        f"{what} >d": struct.pack(">d", value),
+        f"{what} text": f"{value:.7f}".encode(),
+    }
+
+
+def _links(folder: Path) -> list[str]:
+    found = []
+    try:
+        for path in folder.iterdir():
+            try:
+                found.append(os.readlink(path))
+            except OSError:
+                continue
+    except OSError:
+        pass
+    return found
+
+
+def _sessions() -> Iterator[tuple[int, int]]:
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                status = (path / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if status[0] != "Z":
+                yield int(path.name), int(status[3])
+
+
+def forget(party_folder: Path, ids: Sequence[Any]) -> str:
+    """Forget records at a client; returns the salt."""
+    with open_client(party_folder) as client:
+        return client.forget(ids).salt
+
+
+def receipts_of(folder: Path) -> list[str]:
+    with open_client(folder) as client:
+        return list(client.store.receipts().values())

@@ -1,0 +1,162 @@
+"""Nodes, the SuperLink and clients that fail or do not belong; ``make test-flower`` runs this."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import ssl
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sites import NAMES, PATIENT, Sites, forget, receipts_of
+
+from fedforget.parties.client import open_client
+from fedforget.parties.server import open_server
+from fedforget.runtime.flower.network import Network
+from fedforget.runtime.flower.trial import make_federation
+
+STAGES = ("advertise", "share", "masked input", "consistency", "unmask")
+
+pytestmark = pytest.mark.usefixtures("campaign")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_node_dies_and_comes_back(sites: Sites, stage: str) -> None:
+    asked, _, lost = NAMES
+    twin = sites.twin()
+    sites.start()
+    run = sites.run()
+    sites.wait_for_stage(run, 1, stage)
+    sites.network.kill_node(lost)
+    ending = sites.wait_for_end(run)[-1]
+    # Two of three are enough here, and whoever has sent a vector is in the sum.
+    assert ending["event"] == "end"
+    first = sites.wait_for_commit(run, 1)
+    counted_later = stage in ("consistency", "unmask")
+    assert (lost in first["participants"]) == counted_later
+    assert first["model"] == twin.run_in_process(first["participants"])["model"]
+
+    forget(sites.client(asked), [PATIENT])
+    forget(twin.client(asked), [PATIENT])
+    sites.network.restart_node(lost, sites.client(lost))
+    run = sites.run()
+    second = sites.wait_for_commit(run, 2)
+    assert second["participants"] == list(NAMES)
+    assert second["model"] == twin.run_in_process()["model"]
+    sites.wait_for_end(run)
+    assert len(receipts_of(sites.client(asked))) == 1
+
+
+def test_too_many_nodes_die(sites: Sites) -> None:
+    """The round is aborted in order, and the next one succeeds when they have come back."""
+    first, second, third = NAMES
+    sites.start()
+    run = sites.run()
+    sites.wait_for_stage(run, 1, "share")
+    for name in (second, third):
+        sites.network.kill_node(name)
+    ending = sites.wait_for_end(run)[-1]
+    assert ending["event"] == "aborted"
+    assert "1 clients are left" in ending["reason"]
+    with open_server(sites.server) as server:
+        assert server.status()["rounds_committed"] == 0
+    for name in (second, third):
+        sites.network.restart_node(name, sites.client(name))
+    run = sites.run()
+    assert sites.wait_for_commit(run, 2)["participants"] == [first, second, third]
+    sites.wait_for_end(run)
+
+
+def test_the_superlink_is_restarted_between_rounds(sites: Sites) -> None:
+    twin = sites.twin()
+    sites.start()
+    run = sites.run()
+    assert sites.wait_for_end(run)[-1]["event"] == "end"
+    twin.run_in_process()
+    sites.network.stop_superlink()
+    forget(sites.client(NAMES[0]), [PATIENT])
+    forget(twin.client(NAMES[0]), [PATIENT])
+    sites.network.start_superlink()
+    run = sites.run()
+    second = sites.wait_for_commit(run, 2)
+    assert second["participants"] == list(NAMES)
+    assert second["model"] == twin.run_in_process()["model"]
+    sites.wait_for_end(run)
+
+
+def test_a_node_with_an_unregistered_key_is_refused(sites: Sites) -> None:
+    *members, stranger = NAMES
+    sites.start(members)
+    sites.network.make_keys("node", stranger)
+    sites.network.start_node(stranger, sites.client(stranger))
+    log = sites.network.logs / f"node-{stranger}.log"
+    end = time.monotonic() + 60
+    while sites.network.nodes[stranger].poll() is None and time.monotonic() < end:
+        time.sleep(0.2)
+    assert sites.network.nodes[stranger].poll() not in (None, 0), log.read_text()
+    assert "public key" in log.read_text().lower()
+    run = sites.run()
+    assert sites.wait_for_commit(run, 1)["participants"] == members
+    assert {"event": "missing", "clients": [stranger]}.items() <= next(
+        event for event in sites.events(run) if event["event"] == "missing"
+    ).items()
+    sites.wait_for_end(run)
+
+
+def test_a_client_with_another_federation_file_is_refused(sites: Sites, tmp_path: Path) -> None:
+    *members, other = NAMES
+    values = np.random.default_rng(0).uniform(0, 1, (30, 3))
+    make_federation(tmp_path / "elsewhere", values, np.arange(30) % 3, n_clusters=2)
+    shutil.rmtree(sites.client(other))
+    shutil.copytree(tmp_path / "elsewhere" / "clients" / other, sites.client(other))
+    sites.start()
+    run = sites.run()
+    assert sites.wait_for_commit(run, 1)["participants"] == members
+    refusal = next(event for event in sites.events(run) if event["event"] == "refused")
+    assert refusal["client"] == other
+    assert refusal["error"] in ("BadSignatureError", "WrongFederationError")
+    assert refusal["text"]
+    sites.wait_for_end(run)
+    with open_client(sites.client(other)) as client:
+        assert client.status()["last_committed_round"] == 0
+
+
+def test_the_gate_lets_nodes_through_and_nobody_to_the_control_api(sites: Sites) -> None:
+    if shutil.which("nginx") is None:
+        pytest.skip("nginx is not installed")
+    sites.network.start_superlink()
+    sites.network.start_gate()
+    for name in NAMES:
+        sites.network.register(name)
+        sites.network.start_node(name, sites.client(name))
+    run = sites.run()
+    assert sites.wait_for_commit(run, 1)["participants"] == list(NAMES)
+    sites.wait_for_end(run)
+    network = sites.network
+    inside, outside = (
+        [status(network, port, path) for path in ("/v1/control/list-runs", "/v1/runtime/get-nodes")]
+        for port in (network.port, network.gate_port)
+    )
+    assert outside == [403, 403]
+    assert 403 not in inside
+    for path in (
+        "/v1/fleet/../control/list-runs",
+        "/v1/fleet/%2e%2e/control/list-runs",
+        "/v1/fleet/..%2fcontrol/list-runs",
+        "/health",
+        "//v1/control/list-runs",
+    ):
+        assert status(network, network.gate_port, path) in (400, 403), path
+
+
+def status(network: Network, port: int, path: str) -> int:
+    """What a POST of nothing is answered with."""
+    context = ssl.create_default_context(cafile=network.app / "keys" / "authority.pem")
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
+    try:
+        connection.request("POST", path, body=b"")
+        return connection.getresponse().status
+    finally:
+        connection.close()

@@ -1,0 +1,161 @@
+"""Killed anywhere, with a full disk, or without the right to write: whole or absent afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from crash import outcomes, report
+from party_world import World, table, values_of, write_npz
+
+from fedforget.parties.client import open_client
+from fedforget.parties.database import ErasureError, StoreError
+from fedforget.parties.server import open_server
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL are POSIX's")
+
+
+@pytest.mark.parametrize("first_seed", [0, 10_000])
+def test_killed_at_random_points(first_seed: int) -> None:
+    """25 kills here, 25 there; ``make crash`` kills thousands."""
+    tally: Counter[str] = Counter()
+    kills, violations = 0, []
+    for outcome in outcomes(first_seed, 25):
+        kills += outcome.kills
+        tally += outcome.tally
+        if outcome.violation is not None:
+            violations.append(report(outcome))
+    assert not violations, "\n".join(violations)
+    assert kills >= 25
+    assert {key.split(",")[0] for key in tally} == {"import", "replace", "forget", "round"}
+
+
+_ON_A_FULL_DISK = """
+import shutil, sys
+from pathlib import Path
+import numpy as np
+from fedforget.errors import FedforgetError
+from fedforget.parties.client import open_client
+from party_world import table, values_of, write_npz
+
+folder = Path(sys.argv[1])
+path = write_npz(folder / "new.npz", [f"N-{i}" for i in range(3000)], values_of(3000, 5))
+room = shutil.disk_usage(folder).free
+(folder / "ballast").write_bytes(bytes(max(0, room - 120_000)))
+with open_client(folder / "aarhus") as party:
+    before = party.state_digest()
+    try:
+        party.import_table(table(path))
+    except FedforgetError as error:
+        print(error)
+    assert party.state_digest() == before
+(folder / "ballast").unlink()
+with open_client(folder / "aarhus") as party:
+    assert party.state_digest() == before and party.audit().passed
+    assert party.import_table(table(path))["records"] == 3040
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """A file system of two megabytes, in a name space of its own."""
+    mount = ["unshare", "-Urm", "sh", "-c"]
+    if shutil.which("unshare") is None or subprocess.run([*mount, "true"], check=False).returncode:
+        pytest.skip("no name spaces here")
+    World(tmp_path / "made").set_up().fill()
+    script = tmp_path / "script.py"
+    script.write_text(_ON_A_FULL_DISK, encoding="utf-8")
+    small = tmp_path / "small"
+    small.mkdir()
+    commands = (
+        f"mount -t tmpfs -o size=2m none {small} && cp -r {tmp_path}/made/. {small}"
+        f" && {sys.executable} {script} {small}"
+    )
+    done = subprocess.run(
+        [*mount, commands],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )
+    if "mount:" in done.stderr:
+        pytest.skip("file systems cannot be mounted here")
+    assert done.returncode == 0, done.stderr
+    assert "the disk is full; nothing was changed" in done.stdout
+
+
+def test_a_failed_checkpoint_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where old data cannot be overwritten yet, the request stands and its salt is not lost."""
+    world = World(tmp_path).set_up().fill(20)
+
+    def fails(self: object) -> None:
+        raise ErasureError("no room")
+
+    with open_client(world.client("aarhus")) as party, monkeypatch.context() as patch:
+        patch.setattr("fedforget.parties.database.Database.empty_log", fails)
+        with pytest.raises(ErasureError, match=r"request 1 is stored.*salt [0-9a-f]{32}.*no room"):
+            party.forget(["A-3"])
+    assert "A-3" not in world.held("aarhus")
+
+
+def test_somebody_elses_reader_is_not_passed_over(tmp_path: Path) -> None:
+    """As long as another program reads an old state, the log cannot be emptied: this is said."""
+    import sqlite3
+
+    world = World(tmp_path).set_up().fill(20)
+    path = world.client("aarhus") / "client.sqlite"
+    with open_client(world.client("aarhus")) as party:
+        party.store.execute("PRAGMA busy_timeout = 10")
+        reader = sqlite3.connect(path, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM part").fetchall()
+        with pytest.raises(ErasureError, match="another program has it open"):
+            party.forget(["A-3"])
+        reader.execute("COMMIT")
+        reader.close()
+    assert "A-3" not in world.held("aarhus")
+    world.check_audits()
+
+
+def test_what_could_not_be_stored_is_not_acted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose commit fails has not committed; the next round repeats it."""
+    world = World(tmp_path).set_up().fill(20)
+    world.round()
+    with open_client(world.client("bologna")) as party:
+        party.forget(["B-1"])
+
+    def fails(self: object, *arguments: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedforget.parties.server.ServerParty._append", fails)
+        with pytest.raises(StoreError, match="the disk is full"):
+            world.round()
+    with open_server(world.server) as server:
+        assert server.ledger().committed_round == 1
+        assert server.audit()["problems"] == []
+    assert world.round()["round"] == 3
+    world.check_sums()
+
+
+def test_an_import_that_fails_leaves_nothing_in_the_log(tmp_path: Path) -> None:
+    """Rows before the wrong one were on their way to the disk."""
+    from party_world import all_bytes
+
+    world = World(tmp_path).set_up()
+    values = values_of(60_000, 3)
+    values[-1, 0] = 500.0
+    path = write_npz(tmp_path / "wrong.npz", [f"WRONG-{i}" for i in range(60_000)], values)
+    with open_client(world.client("aarhus")) as party:
+        with pytest.raises(ValueError, match=r"row 60000, column 'age' is 500\.0, outside"):
+            party.import_table(table(path))
+        contents = all_bytes(world.client("aarhus"))
+    assert not [path for path, data in contents.items() if b"WRONG-" in data]

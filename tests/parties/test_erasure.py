@@ -1,0 +1,234 @@
+"""A forgotten record is in no byte of any file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from party_world import (
+    FEATURES,
+    World,
+    all_bytes,
+    federation_file,
+    found_in,
+    table,
+    traces,
+    values_of,
+    write_npz,
+)
+
+from fedforget.clustering.partition import FIXED_POINT_BITS
+from fedforget.parties import database
+from fedforget.parties.client import open_client
+from fedforget.parties.server import open_server
+from fedforget.parties.store import Store, decoded_id, encoded_ids
+
+
+def fixed_point_of(values: np.ndarray) -> np.ndarray:
+    grid = federation_file().configuration().grid
+    return np.floor(grid.to_units(grid.to_clustered(values)) * 2.0**FIXED_POINT_BITS + 0.5).astype(
+        np.int64
+    )
+
+
+def forgetful_world(folder: Path, *, alone: bool = False) -> tuple[World, dict[str, bytes]]:
+    """A committed federation in which marked records are forgotten, and what they consist of.
+
+    With ``alone``, every record is a cluster whose sum is its values, and the one drawn last is
+    forgotten.
+    """
+    world = World(folder).set_up()
+    if alone:
+        marked, values = [f"MARKED-{number:04}" for number in range(4)], values_of(4, 77)
+        world.hold("aarhus", marked, values)
+        for number, name in enumerate(("bologna", "coimbra")):
+            world.hold(name, [f"{name}-1"], values_of(1, number))
+    else:
+        world.fill(400)
+        marked, values = [f"MARKED-{number:04}" for number in range(60)], values_of(60, 77)
+        world.hold("aarhus", marked, values)
+    world.round()
+    with open_client(world.client("aarhus")) as party:
+        if alone:
+            clusters = party.store.clusters(2)
+            assert clusters.sizes.tolist() == [1, 1, 1, 1]
+            last = marked.index(str(decoded_id(clusters.seed_ids[-1])))
+            marked, values = marked[last : last + 1], values[last : last + 1]
+        # One after the other, and at once.
+        for one in marked[:20]:
+            party.forget([one])
+        if marked[20:]:
+            party.forget(marked[20:])
+    return world, traces(marked, values, fixed_point_of(values))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_nothing_is_left(tmp_path: Path, alone: bool) -> None:
+    world, wanted = forgetful_world(tmp_path, alone=alone)
+    # Before the commit already; the directory has been closed since.
+    assert not found_in(all_bytes(*world.clients), wanted)
+    world.round()
+    world.round()
+    assert not found_in(all_bytes(world.server, *world.clients), wanted)
+
+
+def test_nothing_is_left_while_the_store_is_open(tmp_path: Path) -> None:
+    world = World(tmp_path).set_up().fill(50)
+    values = values_of(1, 9)
+    world.hold("aarhus", ["MARKED"], values)
+    with open_client(world.client("aarhus")) as party:
+        party.forget(["MARKED"])
+        names = {path.name for path in world.client("aarhus").iterdir()}
+        assert "client.sqlite-wal" in names
+        assert not found_in(all_bytes(world.client("aarhus")), traces(["MARKED"], values))
+
+
+def test_the_scan_finds_what_is_there(tmp_path: Path) -> None:
+    """Before they are forgotten, ids, floats and fixed-point sums of clusters of one are found."""
+    world = World(tmp_path).set_up()
+    values = values_of(3, 8)
+    world.hold("aarhus", ["ONE", "TWO", 333], values)
+    found = found_in(
+        all_bytes(world.client("aarhus")),
+        traces(["ONE", "TWO", 333], values, fixed_point_of(values)),
+    )
+    kinds = {name.split(" ")[0] for name in found}
+    assert {"id", "float", "fixed"} <= kinds
+
+
+@pytest.fixture
+def no_overwriting(monkeypatch: pytest.MonkeyPatch) -> None:
+    off = [one.replace("secure_delete = ON", "secure_delete = OFF") for one in database._PRAGMAS]
+    monkeypatch.setattr(database, "_PRAGMAS", off)
+    monkeypatch.setattr(database, "_OVERWRITES", [(0,)])
+
+
+@pytest.mark.usefixtures("no_overwriting")
+def test_without_secure_delete_something_is_left(tmp_path: Path) -> None:
+    """``test_nothing_is_left`` fails without it: a forgotten seed stays in a freed row.
+
+    (The records themselves are overwritten in place and do not depend on it.)
+    """
+    world, wanted = forgetful_world(tmp_path, alone=True)
+    assert found_in(all_bytes(world.client("aarhus")), wanted)
+    world.round()
+    assert found_in(all_bytes(world.server, *world.clients), wanted)
+
+
+@pytest.mark.usefixtures("no_overwriting")
+def test_without_secure_delete_old_histograms_are_left(tmp_path: Path) -> None:
+    world, _ = forgetful_world(tmp_path)
+    old = bins_of(world, "aarhus")
+    with open_client(world.client("aarhus")) as party:
+        party.leave()
+    world.round()
+    assert found_in(all_bytes(world.server, *world.clients), old)
+
+
+def test_a_client_that_leaves_takes_everything_with_it(tmp_path: Path) -> None:
+    """The counterpart of the test above."""
+    world, wanted = forgetful_world(tmp_path)
+    old = bins_of(world, "aarhus")
+    with open_client(world.client("aarhus")) as party:
+        ids = sorted(str(decoded_id(one)) for one in party.store.index())
+        values = party.store.values_of(list(party.store.index().values()), 2)
+        wanted |= traces(ids, values)
+        assert party.leave() == 400
+    assert not found_in(all_bytes(world.client("aarhus")), wanted)
+    world.round()
+    contents = all_bytes(world.server, *world.clients)
+    assert not found_in(contents, wanted)
+    assert not found_in(contents, old)
+
+
+def bins_of(world: World, name: str) -> dict[str, bytes]:
+    """The bins of a client's last committed histogram that no other client reports."""
+    others = set()
+    for other in world.names:
+        if other != name:
+            with open_client(world.client(other)) as party:
+                others |= {point for point, _ in party.ledger().base.items()}
+    with open_client(world.client(name)) as party:
+        base = party.ledger().base
+        kept = {point for point, _ in party.histogram().items()}
+    return {
+        f"bin {point.hex()}": point
+        for point, _ in base.items()
+        if point not in others and point not in kept
+    }
+
+
+def test_the_old_histogram_goes_with_the_commit(tmp_path: Path) -> None:
+    world = World(tmp_path).set_up().fill(30)
+    world.round()
+    with open_client(world.client("aarhus")) as party:
+        party.forget([f"A-{number}" for number in range(25)])
+        assert party.status()["keeps_last_committed_histogram"]
+    old = bins_of(world, "aarhus")
+    assert old
+    assert found_in(all_bytes(world.client("aarhus")), old)
+    world.round()
+    assert not found_in(all_bytes(world.server, *world.clients), old)
+    with open_client(world.client("aarhus")) as party:
+        assert not party.status()["keeps_last_committed_histogram"]
+
+
+def test_the_old_model_goes_with_the_commit(tmp_path: Path) -> None:
+    world = World(tmp_path).set_up().fill(30)
+    world.round()
+    with open_server(world.server) as server:
+        centres = server.model().centres
+        digest = server.status()["model"]
+    with open_client(world.client("aarhus")) as party:
+        party.forget([f"A-{number}" for number in range(25)])
+    world.round()
+    with open_server(world.server) as server:
+        assert server.status()["model"] != digest
+        gone = set(centres.ravel().tolist()) - set(server.model().centres.ravel().tolist())
+    assert gone
+    assert not found_in(all_bytes(world.server), traces([], np.array(sorted(gone))))
+
+
+@pytest.mark.parametrize("n_features", [1, 40, 3000])
+def test_slots_are_wiped_and_used_again(tmp_path: Path, n_features: int, seed: int) -> None:
+    """Many small requests on ids in no order: SQLite never moves what may have to be erased."""
+    rng = np.random.default_rng(seed)
+    store = Store(tmp_path / "store.sqlite", create=True)
+    n = 1500 if n_features < 100 else 60
+    names = [f"P-{rng.integers(10**12)}" for _ in range(n)]
+    values = rng.random((n, n_features))
+    half = n // 2
+    with store.transaction():
+        store.add(encoded_ids(names[:half]), values[:half])
+    held, at = set(range(half)), half
+    for _ in range(12):
+        gone = rng.choice(sorted(held), len(held) // 6, replace=False).tolist()
+        new = list(range(at, min(n, at + n // 24)))
+        with store.transaction():
+            rows = store.rows_of(encoded_ids([names[one] for one in gone]))
+            assert len(rows) == len(gone)
+            store.remove(list(rows.values()), n_features)
+            store.add(encoded_ids([names[one] for one in new]), values[new].reshape(-1, n_features))
+        held, at = (held - set(gone)) | set(new), at + len(new)
+        wanted = traces([names[one] for one in gone], values[gone, :1])
+        assert not found_in(all_bytes(tmp_path), wanted)
+    _, ids, stored = store.everything(n_features)
+    assert {decoded_id(one) for one in ids.tolist()} == {names[one] for one in held}
+    by_name = {names[one]: values[one] for one in held}
+    for name, row in zip(ids.tolist(), stored, strict=True):
+        assert np.array_equal(by_name[str(decoded_id(name))], row)
+    store.close()
+
+
+def test_replacing_erases_the_old_values(tmp_path: Path) -> None:
+    world = World(tmp_path).set_up().fill(30)
+    old, new = values_of(5, 50), values_of(5, 51)
+    ids = [f"R-{number}" for number in range(5)]
+    world.hold("aarhus", ids, old)
+    path = write_npz(tmp_path / "again.npz", ids, new)
+    with open_client(world.client("aarhus")) as party:
+        done = party.import_table(table(path, FEATURES), replace=True)
+        assert done == {"added": 5, "replaced": 5, "records": 35}
+        assert party.audit().passed
+    assert not found_in(all_bytes(world.client("aarhus")), traces([], old))

@@ -1,0 +1,99 @@
+"""Errors in a federation file name the key and the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from party_world import federation_file
+
+from fedforget.parties.federation_file import Feature, FederationFile, FederationFileError
+
+TEXT = federation_file().text()
+
+
+def line_of(text: str, beginning: str, nth: int = 1) -> int:
+    found = [at for at, line in enumerate(text.splitlines(), 1) if line.startswith(beginning)]
+    return found[nth - 1]
+
+
+def test_it_reads_what_it_writes() -> None:
+    assert FederationFile.parse(TEXT) == federation_file()
+    assert FederationFile.parse(TEXT).difference(federation_file()) is None
+    assert FederationFile.parse(TEXT).digest == federation_file().digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "at"),
+    [
+        ("n_clusters = 2", "n_clusters = 0", "model.n_clusters", "n_clusters"),
+        ("n_clusters = 2", "n_clusters = 2.5", "model.n_clusters", "n_clusters"),
+        ("n_clusters = 2", 'n_clusters = "2"', "model.n_clusters", "n_clusters"),
+        ("n_clusters = 2", "n_clusters = true", "model.n_clusters", "n_clusters"),
+        ("local_clusters = 4", "", "model.local_clusters", "[model]"),
+        ('scale = "box"', 'scale = "cube"', "model.scale", "scale"),
+        ("step = 0.01", "step = 2.0", "model.step", "step"),
+        ("step = 0.01", "step = nan", "model.step", "step"),
+        ("shift = false", "shift = 0", "model.shift", "shift"),
+        ('representatives = "means"', 'representatives = "x"', "model.representatives", "repr"),
+        ('public_seed = "5e', 'public_seed = "5X', "model.public_seed", "public_seed"),
+        ("dropout = 0.2", "dropout = 1.0", "protocol.dropout", "dropout"),
+        ("dropout = 0.2", "dropout = 0.95", "protocol.dropout", "dropout"),
+        ("minimum = 2", "minimum = -1", "protocol.minimum", "minimum"),
+        ("minimum = 2", "minimum = 2\nextra = 1", "protocol.extra", "extra"),
+        ('name = "study"', 'name = ""', "name", "name"),
+        ('name = "study"', 'name = "study"\nowner = "x"', "owner", "owner"),
+        ("version = 1", "version = 2", "version", "version"),
+        ("server_key", "server_kex", "server_kex", "server_kex"),
+        ("low = 0.0", "low = 500.0", "features[1].high", "high"),
+        ("high = 300.0", "high = inf", "features[2].high", "high = inf"),
+        ('name = "weight"', 'name = "age"', "features[2].name", "[[features]]"),
+    ],
+)
+def test_errors_name_the_key_and_the_line(old: str, new: str, key: str, at: str) -> None:
+    text = TEXT.replace(old, new, 1)
+    assert text != TEXT
+    with pytest.raises(FederationFileError) as error:
+        FederationFile.parse(text, "our.toml")
+    message = str(error.value)
+    line = line_of(text, at, 2) + 1 if at == "[[features]]" else line_of(text, at)
+    assert message.startswith(f"our.toml, line {line}: {key} "), message
+
+
+def test_sections_and_syntax() -> None:
+    with pytest.raises(FederationFileError, match="model is missing"):
+        FederationFile.parse(TEXT.split("[model]")[0])
+    with pytest.raises(FederationFileError, match="line 9: model2 is not a key"):
+        FederationFile.parse(TEXT.replace("[model]", "[model2]"))
+    with pytest.raises(FederationFileError, match="features must list"):
+        FederationFile.parse(TEXT.split("[[features]]")[0])
+    with pytest.raises(FederationFileError, match="line 5"):
+        FederationFile.parse(TEXT.replace('name = "study"', "name = study"))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "federation.toml"
+    with pytest.raises(FederationFileError, match="No such file"):
+        FederationFile.read(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(FederationFileError, match="not UTF-8"):
+        FederationFile.read(path)
+
+
+@given(
+    name=st.text(min_size=1, max_size=30),
+    features=st.lists(st.text(min_size=1, max_size=10), min_size=1, max_size=5, unique=True),
+    low=st.floats(-1e6, 0),
+    high=st.floats(0, 1e6),
+)
+def test_any_text_survives(name: str, features: list[str], low: float, high: float) -> None:
+    """Quotes, line ends, control characters: what is written is what is read."""
+    from dataclasses import replace
+
+    columns = tuple(Feature(feature, low, high) for feature in features)
+    file = replace(federation_file(features=columns), name=name)
+    again = FederationFile.parse(file.text())
+    assert again == file
+    assert again.digest == file.digest
