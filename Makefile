@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: demo test lint format bench fuzz faults clean help
+.PHONY: demo test lint format bench fuzz faults crash test-flower clean help
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,14 @@ faults: $(VENV)/dev  ## ten thousand rounds under a seeded fault injector
 	@$(BIN)/fedforget warm-up
 	@$(SINGLE) $(BIN)/python tests/simulator/__main__.py --schedules 10000 --jobs 2
 
+crash: $(VENV)/dev  ## five thousand kills of clients and servers in the middle of their work
+	@$(BIN)/fedforget warm-up
+	@$(SINGLE) $(BIN)/python tests/parties/crash.py --kills 5000 --jobs 2
+
+test-flower: $(VENV)/dev  ## SuperNodes killed at every stage, restarts, simulations; takes a while
+	@$(BIN)/fedforget warm-up
+	FEDFORGET_FLOWER=1 $(SINGLE) $(BIN)/python -m pytest tests/flower
+
 lint: $(VENV)/dev  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -37,7 +45,7 @@ format: $(VENV)/dev  ## let ruff mend what it can
 
 bench: $(VENV)/dev  ## every benchmark, single-threaded
 	@$(BIN)/fedforget warm-up
-	@for script in seeding forgetting memory quality replay scma securesum; do \
+	@for script in seeding forgetting memory quality replay scma securesum parties; do \
 	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove everything that these commands made

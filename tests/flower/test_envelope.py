@@ -14,7 +14,13 @@ from fedforget.protocol.federation import Federation, Membership
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import Agreement, Identity
 from fedforget.protocol.server import Server
-from fedforget.runtime.flower.envelope import ATTEMPT_KEY, AttemptMemory, RunKey, seal_for
+from fedforget.runtime.flower.envelope import (
+    ATTEMPT_KEY,
+    AttemptMemory,
+    RunKey,
+    checked,
+    seal_for,
+)
 
 SERVER, OTHER = (Identity(bytes([number]) * 32) for number in (1, 2))
 FEDERATION = bytes(16)
@@ -23,25 +29,25 @@ FEDERATION = bytes(16)
 def test_an_answer_comes_back() -> None:
     key = RunKey.fresh(SERVER, FEDERATION)
     for answer in (b"", b"masked", os.urandom(5000)):
-        sealed = seal_for(key.offer, SERVER.public, FEDERATION, answer)
+        sealed = seal_for(checked(key.offer, SERVER.public, FEDERATION), answer)
         assert not answer or answer not in sealed
         assert key.open(sealed) == answer
 
 
 def test_only_the_servers_key_is_answered() -> None:
     offer = RunKey.fresh(OTHER, FEDERATION).offer
-    with pytest.raises(BadSignatureError, match="not signed by the server"):
-        seal_for(offer, SERVER.public, FEDERATION, b"masked")
+    with pytest.raises(BadSignatureError, match="not the server of the client's federation"):
+        checked(offer, SERVER.public, FEDERATION)
     offer = RunKey.fresh(SERVER, bytes(15) + b"1").offer
     with pytest.raises(BadSignatureError):
-        seal_for(offer, SERVER.public, FEDERATION, b"masked")
+        checked(offer, SERVER.public, FEDERATION)
     with pytest.raises(BadSignatureError):
-        seal_for(b"", SERVER.public, FEDERATION, b"masked")
+        checked(b"", SERVER.public, FEDERATION)
 
 
 def test_another_runs_key_opens_nothing() -> None:
     key, later = (RunKey.fresh(SERVER, FEDERATION) for _ in range(2))
-    sealed = seal_for(key.offer, SERVER.public, FEDERATION, b"masked")
+    sealed = seal_for(checked(key.offer, SERVER.public, FEDERATION), b"masked")
     with pytest.raises(BadShareError):
         later.open(sealed)
     with pytest.raises(BadShareError):

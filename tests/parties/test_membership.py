@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from party_world import World, values_of
+from party_world import World, federation_file, values_of
 
 from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
@@ -252,3 +252,15 @@ def test_a_server_without_members(tmp_path: Path) -> None:
             server.enrol({"x": "00"})
         with pytest.raises(ServerError, match="not valid"):
             server.enrol({"*": "00" * 32})
+
+
+@pytest.mark.parametrize("server_points", ["weighted", "uniform"])
+def test_the_sizes_of_the_clusters_add_up_to_the_records(
+    tmp_path: Path, server_points: str
+) -> None:
+    federation = federation_file(server_points=server_points)
+    world = World(tmp_path).set_up(federation).fill(40)
+    world.round()
+    with open_server(world.server) as server:
+        assert sum(server.sizes()) == 40 * len(world.clients)
+        assert len(server.sizes()) == len(server.centres()[0])

@@ -217,9 +217,7 @@ def model(
     with plain_errors(), open_server(folder) as party:
         _, centres = party.centres()
         names = party.federation.feature_names
-        aggregate_counts = party.aggregate().counts()
-        labels = party.model().labels
-        sizes = [int(aggregate_counts[labels == k].sum()) for k in range(len(centres))]
+        sizes = party.sizes()
         digest = party.status()["model"]
         if out is not None:
             write_table(out, {"size": sizes, **dict(zip(names, centres.T, strict=True))})

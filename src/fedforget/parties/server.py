@@ -248,6 +248,15 @@ class ServerParty:
             raise ServerError("there is no model yet: run a round first")
         return _model_of(plain)
 
+    def sizes(self) -> list[int]:
+        """How many records each cluster of the model counts."""
+        model = self.model()
+        # The labels are those of weighted bins, or of the points drawn in them, one a record.
+        uniform = self.config.server_points == "uniform"
+        weights = np.ones(len(model.labels)) if uniform else self.aggregate().counts()
+        counted = np.bincount(model.labels, weights, minlength=len(model.centres))
+        return [int(size) for size in counted]
+
     def centres(self) -> tuple[Floats, Floats]:
         """The centres, in the clustered space and in the original units."""
         return self.config.centres_of(self.model())

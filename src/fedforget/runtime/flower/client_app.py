@@ -19,7 +19,7 @@ from flwr.common import log
 from fedforget.errors import FedforgetError
 from fedforget.parties.client import ClientParty, open_client
 from fedforget.protocol.errors import ProtocolError
-from fedforget.runtime.flower.envelope import AttemptMemory, forget, seal_for
+from fedforget.runtime.flower.envelope import AttemptMemory, checked, forget, seal_for
 from fedforget.runtime.flower.patience import patiently
 
 app = ClientApp()
@@ -43,22 +43,20 @@ def who(message: Message, context: Context) -> Message:
 def deliver(message: Message, context: Context) -> Message:
     """Hand a message of the protocol to the client."""
     letter = message.content["letter"]
+    data, offer = _bytes(letter["data"]), _bytes(letter["key"])
 
     def answer(party: ClientParty) -> dict[str, Any]:
         memory = AttemptMemory(party.folder, context.state, ConfigRecord)
         try:
-            memory.recall(party.protocol)
-            data = party.receive(letter["data"])
-            if data is None:
-                memory.keep(party.protocol)
-                return {}
             federation = party.protocol.federation
-            sealed = seal_for(letter["key"], federation.server_key, federation.identifier, data)
+            key = checked(offer, federation.server_key, federation.identifier)
+            memory.recall(party.protocol)
+            reply = party.receive(data)
             memory.keep(party.protocol)
         except BaseException:
             memory.wipe()
             raise
-        return {"answer": sealed}
+        return {} if reply is None else {"answer": seal_for(key, reply)}
 
     return _reply(message, context, answer)
 
@@ -91,6 +89,10 @@ def _reply(
     else:
         log(INFO, "%s: done", message.metadata.message_type)
     return Message(RecordDict({"letter": ConfigRecord(content)}), reply_to=message)
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else b""
 
 
 def _folder(context: Context) -> Path:

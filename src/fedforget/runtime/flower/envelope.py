@@ -61,13 +61,21 @@ class RunKey:
         return _answer_key(self.agreement.with_peer(peer), self.agreement.public, peer)
 
 
-def seal_for(offer: bytes, server_key: bytes, federation: bytes, answer: bytes) -> bytes:
-    """Encrypt an answer for the key that the server offers, if the server did sign it."""
+def checked(offer: bytes, server_key: bytes, federation: bytes) -> bytes:
+    """The public key that the server offers, if the server did sign it."""
     public, signature = offer[:KEY_BYTES], offer[KEY_BYTES:]
     if len(signature) != SIGNATURE_BYTES or not signed_by(
         server_key, signature, _DOMAIN + federation + public
     ):
-        raise BadSignatureError("the run's key was not signed by the server of this federation")
+        raise BadSignatureError(
+            "this is not the server of the client's federation file: its key for the run has"
+            " another signature"
+        )
+    return public
+
+
+def seal_for(public: bytes, answer: bytes) -> bytes:
+    """Encrypt an answer for a key that was checked."""
     own = Agreement(os.urandom(KEY_BYTES))
     key = _answer_key(own.with_peer(public), public, own.public)
     return own.public + encrypt(key, answer, own.public)

@@ -147,7 +147,8 @@ class Network:
         text = (self.app / "nginx.conf").read_text(encoding="utf-8")
         text = re.sub(r"listen \d+", f"listen 127.0.0.1:{self.gate_port}", text)
         text = re.sub(r"https://127\.0\.0\.1:\d+", f"https://127.0.0.1:{self.port}", text)
-        path = self.folder / "nginx.conf"
+        # Beside the other one: nginx looks for certificates from where its configuration is.
+        path = self.app / "nginx-here.conf"
         path.write_text(text, encoding="utf-8")
         self.gate = self._start("gate", ["nginx", "-p", str(self.app), "-c", str(path)])
         end = time.monotonic() + START_SECONDS
