@@ -74,6 +74,7 @@ class _Recipe:
     n_clients: int
     make: Callable[[Path | None, int], tuple[Floats, Ints | None]]
     note: str
+    k_prime: int | None = None
 
 
 def names() -> tuple[str, ...]:
@@ -86,7 +87,8 @@ def load(name: str, data_dir: str | Path | None = None, *, seed: int = 0) -> Dat
 
     Clients are the data's own where it has as many as the paper; otherwise records are dealt by
     :func:`fedforget.bench.splits.non_iid`, by the clusters of centralised K-means++ with the
-    paper's K′ ~ √K.
+    paper's K′ ~ √K.  That is 3 for Gaussian and Covtype, but what the paper prints for them comes
+    out with 2 (docs/results), so 2 it is.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ def load(name: str, data_dir: str | Path | None = None, *, seed: int = 0) -> Dat
         raise ValueError(f"no dataset is called {name!r}; there are {', '.join(_RECIPES)}")
     recipe = _RECIPES[name]
     X, clients = recipe.make(None if data_dir is None else Path(data_dir), seed)
-    k_prime = default_k_prime(recipe.n_clusters)
+    k_prime = recipe.k_prime or default_k_prime(recipe.n_clusters)
     if clients is None:
         clusters = global_clusters(X, recipe.n_clusters, seed=seed)
         clients = non_iid(clusters, recipe.n_clients, k_prime, seed=seed)
@@ -234,7 +236,8 @@ _RECIPES = {
         "Gaussian", 10, 100, _gaussian,
         "Generated as the paper says: 10 centres uniform in the unit cube of 10 dimensions, 3,000"
         " records around each with variance 0.5. One common shift and factor brings all values"
-        f" to [0, 1]. {_DEALT}",
+        f" to [0, 1]. {_DEALT} K' = 2.",
+        k_prime=2,
     ),
     "tcga": _Recipe(
         "TCGA", 4, 10, _tcga,
@@ -254,7 +257,8 @@ _RECIPES = {
     ),
     "covtype": _Recipe(
         "Covtype", 7, 100, _covtype,
-        f"The paper's rows and columns, 15,120 x 52. {_COLUMNS} {_DEALT}",
+        f"The paper's rows and columns, 15,120 x 52. {_COLUMNS} {_DEALT} K' = 2.",
+        k_prime=2,
     ),
     "digits": _Recipe(
         "", 10, 10, _bundled(bundled.load_digits),

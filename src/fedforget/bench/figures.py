@@ -262,6 +262,19 @@ def _sweep(
         ]
         _band(axis, places, rows, method, marker="o")
     axis.set_ylabel("loss ratio")
+    _logarithmic_if_wide(axis)
+
+
+def _logarithmic_if_wide(axis: Any) -> None:
+    """A loss that grows tenfold must not press the others flat."""
+    low, high = axis.dataLim.intervaly
+    if high > 4 * low > 0:
+        axis.set_yscale("log")
+        ticks = [
+            tick for tick in (1, 1.5, 2, 3, 5, 10, 20, 50, 100) if low * 0.9 < tick < high * 1.1
+        ]
+        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_yticks([], minor=True)
 
 
 def _loss(axis: Any, results: Results, dataset: str) -> None:
@@ -356,10 +369,11 @@ def _quantisation(axis: Any, results: Results, experiment: str) -> None:
         ]
         base = min(base, float(np.mean(rows[0])))
         _band(axis, across, rows, method, marker="o")
-    top = axis.get_ylim()[1]
+    _logarithmic_if_wide(axis)
+    bottom, top = axis.get_ylim()
     line = np.geomspace(across[0], across[-1], 200)
     axis.plot(line, base + line / 4, color="#000000", linestyle=":", linewidth=1.0)
-    axis.set_ylim(top=top * 1.1)
+    axis.set_ylim(bottom, top * 1.1)
     axis.set_xscale("log")
     axis.set_xlabel("n d γ² / φ*")
     axis.set_ylabel("loss / φ*")

@@ -84,7 +84,7 @@ def after_forgetting(
     points: Seeds,
     k: int,
     victim: Point,
-    redraw: Callable[[Seeds, int, Seeds, Point], Law[Seeds]],
+    redraw: Redraw,
 ) -> Law[Seeds]:
     """The law of the seeds after a removal; ``redraw`` says what happens if a seed is hit."""
     left = tuple(point for point in points if point != victim)
@@ -111,14 +111,13 @@ def federated_mean_after(
     left = tuple(tuple(point for point in one if point != victim) for one in clients)
     parts = []
     for choice in product(*(seedings(one, 1).items() for one in clients)):
-        chance, sizes, seeds = Fraction(1), [], []
+        chance, sizes = Fraction(1), []
         redrawn: list[Law[Seeds]] = []
         for (seed, own), before, after in zip(choice, clients, left, strict=True):
             chance *= own
             hit = seed == (victim,)
             redrawn.append(seedings(after, 1) if hit else {seed: Fraction(1)})
             sizes.append(len(after) if hit or counts_follow else len(before))
-            seeds.append(seed)
         for drawn in product(*(law.items() for law in redrawn)):
             weight = chance
             total = Fraction(0)

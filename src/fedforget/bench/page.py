@@ -37,7 +37,6 @@ figcaption { margin-top: .3rem; max-width: 54rem; }
 code { font: .9em ui-monospace, monospace; background: #f4f6f8; padding: .1em .3em; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.4rem; }
 dt { color: #5a646e; } dd { margin: 0; }
-nav { columns: 2 22rem; margin: 1rem 0; font-size: .92rem; }
 """
 
 _SECTIONS = (

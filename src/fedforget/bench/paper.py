@@ -58,14 +58,3 @@ SPEED_UP = dict(zip(DATASETS, (151, 1535, 2074, 483, 613, 53, 267), strict=True)
 
 AVERAGE_SPEED_UP = 84
 """Over random removals on the seven datasets, re-seeding included."""
-
-SHAPES = {
-    "TMI": (1126, 984, 4),
-    "Celltype": (12009, 10, 4),
-    "Gaussian": (30000, 10, 10),
-    "TCGA": (1904, 57, 4),
-    "Postures": (74975, 15, 5),
-    "FEMNIST": (36725, 784, 62),
-    "Covtype": (15120, 52, 7),
-}
-"""Records, features and clusters."""

@@ -115,7 +115,7 @@ def size(bits: float) -> str:
     """Bits as bytes.
 
     >>> size(8000), size(8e9)
-    ('1.00 kB', '1000 MB')
+    ('1 kB', '1000 MB')
     """
     number = bits / 8
     for unit in ("B", "kB", "MB"):

@@ -194,7 +194,7 @@ class Story:
         patients = self.patients
         self.model.fit(patients.values, clients=patients.hospital, ids=patients.ids)
         happened = f"{len(HOSPITALS)} hospitals, {len(patients)} patients"
-        self._record("Cluster together", happened, self.model.fit_report_)
+        self._record("Cluster together", happened, self.model._fit_report)
 
     def _forget(self, title: str, ids: Ids) -> None:
         self.gone.append(self.patients.where(np.isin(self.patients.ids, ids)))

@@ -114,8 +114,6 @@ class FederatedKMeans(CentreEstimator):
         The step in force.
     model_digest_ : str
         SHA-256 of the parameters, the aggregate and the centroids.  Equal digests are equal models.
-    fit_report_ : Report
-        What the last ``fit`` did; ``forget``, ``learn`` and ``forget_clients`` return theirs.
     n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Notes
@@ -201,7 +199,8 @@ class FederatedKMeans(CentreEstimator):
             federation = LocalFederation(config, root, self.aggregation, self.n_jobs)
             report = federation.learn(rows, id_column, names, _conversion(config.grid, self.clip))
             self._adopt(federation, self.get_params(deep=False))
-            self.fit_report_ = report
+            # Times are no part of the fitted state, so this is not a public attribute.
+            self._fit_report = report
         return self
 
     def _bounds_for(self, rows: Floats) -> Floats:
