@@ -122,7 +122,7 @@ def main() -> None:
     sizes = (10, 30, 100, 300, 1_000) if arguments.all else (10, 30, 100)
     if arguments.clients:
         sizes = (arguments.clients,)
-    common.heading("the secure sum, d = 10, 111 levels, K = 4, dropout 0.2, colluding 0.1")
+    common.heading("the secure sum, d = 10, 111 levels, K = 4, dropout 0.1, colluding 0.1")
     time_table = common.table(
         "CPU of all parties together, and of a client",
         "clients", "degree", "threshold", "full round", "a client", "delta round", "a client",
