@@ -173,7 +173,8 @@ class Table:
         """A reader of the columns wanted, with features of one type; of the header, without."""
         from pyarrow import csv, string
 
-        read = csv.ReadOptions(encoding=self.encoding, block_size=16 << 20)
+        # With threads, errors would not say which row they mean.
+        read = csv.ReadOptions(encoding=self.encoding, block_size=16 << 20, use_threads=False)
         parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
         convert = csv.ConvertOptions()
         if kind is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 from fedforget.errors import FedforgetError
 from fedforget.parties.client import ClientParty, open_client
 from fedforget.parties.server import ServerParty, open_server
-from fedforget.protocol.errors import RoundAbortedError
+from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Outgoing, Stage
-from fedforget.report import Traffic
+from fedforget.protocol.server import Outgoing
+from fedforget.runtime.driver import drive
 
 Watch = Callable[[str], None]
 
@@ -78,44 +77,12 @@ def _tell(messages: Sequence[Outgoing], clients: Mapping[str, ClientParty]) -> N
 def _round(
     server: ServerParty, clients: Mapping[str, ClientParty], kind: Kind | None, watch: Watch
 ) -> dict[str, Any]:
-    protocol, traffic = server.protocol, Traffic()
-    start = time.perf_counter()
-    chosen: Kind = kind or ("full" if server.needs_full_round() else "delta")
-    messages = protocol.open(chosen)
-    while protocol.stage is not Stage.DECIDED:
-        watch(protocol.stage)
-        server.remember()
-        for recipient, data in messages:
-            if recipient not in clients:
-                continue
-            traffic.count("server", recipient, len(data))
-            answer = clients[recipient].receive(data)
-            if answer is not None:
-                traffic.count(recipient, "server", len(answer))
-                protocol.receive(answer)
-        try:
-            messages = protocol.advance()
-        except RoundAbortedError:
-            server.remember()
-            raise
-    assert protocol.result is not None
-    watch(Stage.DECIDED)
-    result = protocol.result
-    statistics = {
-        "attempts": protocol.ledger.attempt,
-        "seconds": round(time.perf_counter() - start, 3),
-        "bytes_from_a_client": max(
-            (size for party, size in traffic.sent.items() if party != "server"), default=0
-        ),
-        "changed_bins": len(result.total),
-    }
-    round_number = protocol.ledger.round
-    notices = server.commit(result, statistics)
-    _tell(notices, clients)
-    return {
-        "round": round_number,
-        "kind": result.kind,
-        "participants": list(result.survivors),
-        "model": server.log()[-1]["body"]["model"],
-        **statistics,
-    }
+    def exchange(messages: Sequence[Outgoing]) -> Iterator[tuple[str, bytes | None]]:
+        for name, data in messages:
+            if name in clients:
+                yield name, clients[name].receive(data)
+
+    def refused(name: str, error: ProtocolError) -> None:
+        raise error
+
+    return drive(server, kind, exchange, watch, refused)

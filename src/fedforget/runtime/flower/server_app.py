@@ -25,7 +25,7 @@ from fedforget.parties.server import ServerParty, open_server
 from fedforget.protocol.errors import BaseMismatchError, ProtocolError, RoundAbortedError
 from fedforget.protocol.messages import Kind
 from fedforget.protocol.server import Outgoing, Stage
-from fedforget.runtime.flower.driver import drive
+from fedforget.runtime.driver import drive
 from fedforget.runtime.flower.envelope import RunKey
 from fedforget.runtime.flower.patience import patiently
 
