@@ -17,7 +17,6 @@ from rich.progress import track
 from sklearn.cluster import KMeans
 
 from fedforget import FederatedKMeans
-from fedforget.clustering.server import cluster
 from fedforget.warmup import warm_up
 from fedforget.runtime.local import LocalFederation
 
@@ -37,15 +36,8 @@ def fit(data: common.Dataset) -> FederatedKMeans:
 
 def full_run(federation: LocalFederation) -> float:
     """Seconds of one full run at the server; the result must be the replayed one."""
-    config = federation.config
     start = time.perf_counter()
-    model = cluster(
-        federation.server.source.points_of(federation.aggregate),
-        config.n_clusters,
-        n_init=config.n_init,
-        max_iter=config.max_iter,
-        tol=config.tol,
-    )
+    model = federation.config.model_of(federation.aggregate)
     seconds = time.perf_counter() - start
     assert model.centres.tobytes() == federation.model.centres.tobytes()
     assert (model.loss, model.restart) == (federation.model.loss, federation.model.restart)

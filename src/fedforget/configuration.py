@@ -17,9 +17,11 @@ from fedforget.clustering.prf import Ints, Secret
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.clustering.server import (
     REPLICATE_BITS,
+    PointSource,
     ServerModel,
     UniformPoints,
     WeightedPoints,
+    cluster,
 )
 from fedforget.digests import Digest
 
@@ -101,15 +103,29 @@ class Configuration:
 
     # -- the server's side ---------------------------------------------------------------------
 
-    def new_server(self) -> ReplayingServer:
-        """A server that has not seen an aggregate."""
+    def _source(self) -> PointSource:
+        """What makes points of an aggregate."""
         if self.lattice == "fixed-point":
             diameter = math.sqrt(self.grid.n_features) * (_FIXED + 1.0)
         else:
             diameter = self._finer * math.sqrt(float((self.grid.levels.astype(float) ** 2).sum()))
         make = UniformPoints if self.server_points == "uniform" else WeightedPoints
+        return make(self.public_seed, diameter)
+
+    def new_server(self) -> ReplayingServer:
+        """A server that has not seen an aggregate, and will follow its changes."""
         return ReplayingServer(
-            make(self.public_seed, diameter),
+            self._source(),
+            self.n_clusters,
+            n_init=self.n_init,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+
+    def model_of(self, aggregate: Histogram) -> ServerModel:
+        """The model of an aggregate, for those who will not follow its changes."""
+        return cluster(
+            self._source().points_of(aggregate),
             self.n_clusters,
             n_init=self.n_init,
             max_iter=self.max_iter,

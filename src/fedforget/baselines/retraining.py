@@ -120,7 +120,7 @@ def complete_client_training(
         reports = _Reports(values, clients, grid, local, config.max_iter, seed)
 
         def serve() -> tuple[Floats, Labels]:
-            model = config.new_server().run(Histogram.of(reports.bins, reports.sizes))
+            model = config.model_of(Histogram.of(reports.bins, reports.sizes))
             labels = nearest(config.coordinates_of(reports.bins), model.centres)[0]
             return config.centres_of(model)[0], labels
 

@@ -249,10 +249,8 @@ def _picture_of_server(party: server.ServerParty) -> Picture:
     config, aggregate, model = party.config, party.aggregate(), party.model()
     bins, counts = aggregate.points(), aggregate.counts()
     marks, centres = config.centres_of(model)
-    uniform = config.server_points == "uniform"  # labels are those of the points in the bins then
-    sizes = np.bincount(model.labels, None if uniform else counts, minlength=len(marks))
     return Picture(
-        [Cluster(number, int(size)) for number, size in enumerate(sizes)],
+        [Cluster(number, size) for number, size in enumerate(party.sizes())],
         centres,
         marks,
         config.grid.from_units(config.grid.units_of_bins(bins))[0],

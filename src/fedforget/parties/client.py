@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from fedforget.parties import receipts
 from fedforget.parties.database import ErasureError
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import locked, make_private, read_key, write_private
+from fedforget.parties.log import now
 from fedforget.parties.store import (
     Clusters,
     EncodedIds,
@@ -272,7 +272,7 @@ class ClientParty:
                     self._fit_again()
                 else:
                     self.store.set_clusters(clusters)
-                number = self.store.add_request(_now(), len(digests), digests, reseeded)
+                number = self.store.add_request(now(), len(digests), digests, reseeded)
         except ErasureError as error:
             raise ErasureError(
                 f"request {number} is stored and its records are forgotten, salt {salt.hex()}"
@@ -302,7 +302,7 @@ class ClientParty:
             records = len(self.store)
             if records:
                 self.store.clear()
-                self.store.add_request(_now(), records, None, 1)
+                self.store.add_request(now(), records, None, 1)
             self.store.put("leaving", True)
         return records
 
@@ -492,7 +492,3 @@ def _state_digest(records: str, labels: Labels, clusters: Clusters) -> str:
     for name in ("scores", "seeds", "sizes", "sums"):
         digest.array(name, getattr(clusters, name))
     return digest.hex()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from fedforget.errors import FedforgetError
@@ -20,6 +21,11 @@ BEGINNING = "0" * 64
 
 class LogError(FedforgetError):
     """A log that was changed; the message names the entry."""
+
+
+def now() -> str:
+    """The time that logs and requests record."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def entry_digest(entry: dict[str, Any]) -> str:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from fedforget.parties import receipts
 from fedforget.parties.database import Database
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import locked, make_private, read_key, write_private
-from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry
+from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
 from fedforget.parties.store import histogram_of, plain_histogram
 from fedforget.protocol.federation import Membership
 from fedforget.protocol.keys import Identity
@@ -91,7 +90,7 @@ class ServerParty:
     def _append(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         rows = self._db.execute("SELECT entry FROM log ORDER BY number DESC LIMIT 1")
         previous = json.loads(rows[0][0]) if rows else None
-        entry = next_entry(previous, _now(), kind, body, self.identity)
+        entry = next_entry(previous, now(), kind, body, self.identity)
         text = json.dumps(entry, ensure_ascii=False)
         self._db.execute("INSERT INTO log VALUES (?, ?)", (entry["number"], text))
         return entry
@@ -202,8 +201,7 @@ class ServerParty:
         if any(count < 0 for _, count in aggregate.items()):
             self.protocol.abandon()
             raise ServerError("the sum takes out more than was counted; it was not used")
-        server = self.config.new_server()
-        model = server.run(aggregate)
+        model = self.config.model_of(aggregate)
         digest = self.config.model_digest(aggregate, model)
         context_round = self.protocol.ledger.round
         messages = self.protocol.commit(bytes.fromhex(digest))
@@ -289,7 +287,7 @@ class ServerParty:
         rounds = [entry for entry in log if entry["kind"] == "round"]
         problems = []
         if rounds:
-            model = self.config.new_server().run(self.aggregate())
+            model = self.config.model_of(self.aggregate())
             digest = self.config.model_digest(self.aggregate(), model)
             if digest != rounds[-1]["body"]["model"]:
                 problems.append("the aggregate does not give the model that the log names")
@@ -336,7 +334,3 @@ def _model_of(plain: dict[str, Any]) -> ServerModel:
     return ServerModel(
         centres.astype(np.float64), labels, plain["loss"], plain["n_iter"], plain["restart"]
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

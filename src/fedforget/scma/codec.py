@@ -178,7 +178,7 @@ class Codec:
         bins, counts = self._checked_multiset(bins, counts)
         words = self._layout.words(bins)
         points = kernels.enter(self._locators(words))
-        plain = np.where(counts < 0, counts + PRIME, counts).astype(np.uint64)
+        plain = _residues(counts)
         weighted = np.empty((self._layout.n_words, len(plain)), dtype=np.uint64)
         for t, column in enumerate(words[:, 1:].T.copy()):
             weighted[t] = kernels.multiply(plain, kernels.enter(column))
@@ -278,7 +278,7 @@ class Codec:
         bins, on_grid = self._layout.bins(words)
         if not on_grid.all():
             raise DecodeError(Cause.RANGE, "a bin lies outside the grid")
-        plain = np.where(counts < 0, counts + PRIME, counts).astype(np.uint64)
+        plain = _residues(counts)
         if not np.array_equal(self._check_sums(words, plain), checks):
             raise _corrupted("its check sums do not fit")
         order = _lexicographic(words)
@@ -392,6 +392,11 @@ def next_capacity(error: DecodeError, capacity: int, full: int) -> int:
 
 def _corrupted(reason: str) -> DecodeError:
     return DecodeError(Cause.CORRUPTED, f"not a sum of encodings by this code: {reason}")
+
+
+def _residues(counts: npt.NDArray[np.int64]) -> Elements:
+    """Signed counts as plain residues."""
+    return np.where(counts < 0, counts + PRIME, counts).astype(np.uint64)
 
 
 def _power_sums(points: Elements, plain_weights: Elements, length: int) -> Elements:

@@ -170,6 +170,7 @@ class Points:
             nodes = kernels.join_nodes(self._levels[-1], self._twiddles.backward)
         self.reversed: Elements = nodes[0, : self.n + 1]
         self._inverse: Elements | None = None
+        self._series = np.empty(0, dtype=np.uint64)
 
     @property
     def polynomial(self) -> Elements:
@@ -201,4 +202,6 @@ class Points:
         numerators = kernels.leaf_numerators(self._padded, padded, self._leaves)
         for level in self._levels:
             numerators = kernels.join_numerators(numerators, level, forward, backward)
-        return product(numerators[0], series_inverse(self.reversed, length))[:length]
+        if self._series.size != length:
+            self._series = series_inverse(self.reversed, length)
+        return product(numerators[0], self._series)[:length]
