@@ -669,8 +669,8 @@ FULL = 4
 SINGLE = 2.0**-23
 """Twice the unit roundoff of single precision."""
 
-DOUBT_BLOCK = 128
-"""Points among which a doubtful one is looked for at once."""
+BLOCK = 64
+"""Slots come in blocks of so many: whole vectors of the machine, and nothing left over."""
 
 WORN = 32.0
 """Estimates are computed afresh before their error grows by more than this factor."""
@@ -704,8 +704,8 @@ class Trajectories(NamedTuple):
     same for every centre.  ``estimates`` holds the second, for each centre and point, to within the
     centre's entry of ``errors``, and ``norms`` holds |c|^2.  ``near`` is a point's estimate for its
     own centre, ``other`` a number not above any of its others.  ``sums`` holds each cluster's sums,
-    from the origin, and, in the last column, its weight; ``moved`` how many labels differ from
-    those of the row before.
+    from the origin, and, in the last column, its weight; ``witness`` a slot whose label differs
+    from that of the row before, or -1.
     """
 
     labels: Any
@@ -715,7 +715,7 @@ class Trajectories(NamedTuple):
     errors: Any
     norms: Any
     sums: Any
-    moved: Any
+    witness: Any
 
 
 class Runs(NamedTuple):
@@ -724,9 +724,9 @@ class Runs(NamedTuple):
     Row t of restart r is row ``where[r, t]`` of the pool, for t below ``length[r]``.
     ``free[1 : 1 + free[0]]`` lists the rows of the pool that are nobody's.
 
-    ``about`` is a restart's loss but for rounding and a constant.  ``losses`` holds each cluster's,
-    added up as in a full run, except where ``stale``; that is done for the restarts that
-    ``contends`` marks, which alone may have the lowest.
+    ``about`` holds the loss of each cluster but for rounding and, over a restart, a constant.
+    ``losses`` holds them added up as in a full run, except where ``stale``; that is done for the
+    restarts that ``contends`` marks, which alone may be the first to have the lowest.
     """
 
     where: Any
@@ -756,6 +756,7 @@ class Desk(NamedTuple):
     touched: Any
     centres: Any
     have: Any
+    twin: Any
     column: Any
     listed: Any
 
@@ -787,11 +788,15 @@ def replay(cloud, order, changed, rows, runs, desk, max_iter, radius2, slack, ma
     lowest = np.inf
     for r in range(runs.status.shape[0]):
         if runs.status[r] == READY:
-            lowest = min(lowest, runs.about[r])
+            lowest = min(lowest, _total(runs.about[r]))
     terms = order.shape[0] + cloud.values.shape[1] + runs.stale.shape[1] + 64.0
     margin = 2.0**-48 * terms * mass
     for r in range(runs.status.shape[0]):
-        runs.contends[r] = runs.status[r] == READY and runs.about[r] <= lowest + margin
+        runs.contends[r] = (
+            runs.status[r] == READY
+            and _total(runs.about[r]) <= lowest + margin
+            and not _has_twin(order, rows, runs, r, desk)
+        )
         if runs.contends[r]:
             work[1] += _add_losses(cloud, order, rows, runs, r, desk)
 
@@ -821,7 +826,7 @@ def first_row(cloud, order, rows, row, seeds, desk, radius2, slack, work):
         nearest = _settle(cloud, rows, row, row, order[p], limit, desk, work)
         slot = order[p]
         _take(rows.sums[row, nearest], cloud.values[slot], cloud.origin, cloud.weights[slot])
-    rows.moved[row] = order.shape[0]
+    rows.witness[row] = order[0]
     work[1] += n_clusters * order.shape[0]
 
 
@@ -847,6 +852,7 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
             where[t] = runs.free[runs.free[0]]
             runs.free[0] -= 1
             _copy_row(rows, where[t - 1], where[t])
+            rows.witness[where[t]] = -1
             if t == length and t > 1:
                 _list_moves(cloud, rows, where[t - 2], where[t - 1], touched, desk)
         row = where[t]
@@ -891,8 +897,8 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
             _take(sums, cloud.values[desk.slot[p]], cloud.origin, desk.weight[p])
 
         if t > 0:
-            rows.moved[row] = _count_moves(rows.labels[above], rows.labels[row])
-        if (t > 0 and rows.moved[row] == 0) or t == max_iter:
+            rows.witness[row] = _differ(rows.labels[above], rows.labels[row], rows.witness[row])
+        if rows.witness[row] < 0 or t == max_iter:
             break
         t += 1
 
@@ -901,16 +907,23 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
         runs.free[runs.free[0]] = where[later]
     runs.length[r] = t + 1
     d = cloud.values.shape[1]
-    about = 0.0
     for k in range(touched.shape[0]):
         if touched[k] or before[k] or t + 1 != length:
             runs.stale[r, k] = True
-        # The sum of w (|c|^2 - 2 x.c); that of w |x|^2 is the same for every restart.
-        after = rows.sums[row, k]
-        about += np.float64(after[d]) * rows.norms[row, k]
-        about -= 2.0 * _mixed(rows.sums[above, k], after, d)
-    runs.about[r] = about
+            # The sum of w (|c|^2 - 2 x.c); that of w |x|^2 is the same for every restart.
+            after = rows.sums[row, k]
+            mixed = _mixed(rows.sums[above, k], after, d)
+            runs.about[r, k] = np.float64(after[d]) * rows.norms[row, k] - 2.0 * mixed
     return READY
+
+
+@inlined
+def _total(numbers):
+    """Their sum, in order."""
+    total = 0.0
+    for i in range(numbers.shape[0]):
+        total += numbers[i]
+    return total
 
 
 @lean_kernel
@@ -1265,13 +1278,13 @@ def _list_doubtful(near, other, limit, listed):
     """List the points whose label is in doubt; returns how many.  OUT: listed."""
     bound = np.float32(limit * (1.0 + 1e-5))
     count = 0
-    for begin in range(0, near.shape[0], DOUBT_BLOCK):
-        own, rest = near[begin : begin + DOUBT_BLOCK], other[begin : begin + DOUBT_BLOCK]
+    for begin in range(0, near.shape[0], BLOCK):
+        own, rest = near[begin : begin + BLOCK], other[begin : begin + BLOCK]
         hits = np.int32(0)
-        for i in range(own.shape[0]):
+        for i in range(BLOCK):
             hits += np.int32(1) if rest[i] - own[i] <= bound else np.int32(0)
         if hits > 0:
-            for i in range(own.shape[0]):
+            for i in range(BLOCK):
                 listed[count] = begin + i
                 count += 1 if rest[i] - own[i] <= bound else 0
     return count
@@ -1322,13 +1335,22 @@ def _centre_of(cloud, rows, above, k, desk):
         desk.have[k] = True
 
 
-@lean_kernel
+@inlined
 def centre_of(sums, origin, centre):
     """A cluster's mean from its sums.  OUT: centre."""
     d = origin.shape[0]
     total = np.float64(sums[d])
     for c in range(d):
         centre[c] = np.float64(sums[c] + sums[d] * origin[c]) / total
+
+
+@kernel
+def read_out(sums, origin, slot_labels, order, centres, labels):
+    """The means of clusters, and the labels in canonical order.  OUT: centres, labels."""
+    for k in range(sums.shape[0]):
+        centre_of(sums[k], origin, centres[k])
+    for p in range(order.shape[0]):
+        labels[p] = slot_labels[order[p]]
 
 
 @inlined
@@ -1341,12 +1363,55 @@ def _take(sums, point, origin, weight):
 
 
 @inlined
-def _count_moves(before, after):
-    """How many labels differ."""
-    count = 0
-    for i in range(before.shape[0]):
-        count += 1 if before[i] != after[i] else 0
-    return count
+def _differ(before, after, witness):
+    """A slot whose labels differ, ``witness`` if they do so there; -1 if there is none."""
+    found = witness
+    if witness < 0 or before[witness] == after[witness]:
+        found = -1
+        for begin in range(0, before.shape[0], BLOCK):
+            one, two = before[begin : begin + BLOCK], after[begin : begin + BLOCK]
+            hits = np.int32(0)
+            for i in range(BLOCK):
+                hits += np.int32(1) if one[i] != two[i] else np.int32(0)
+            if hits > 0:
+                for i in range(BLOCK):
+                    found = begin + i if one[i] != two[i] else found
+                break
+    return found
+
+
+@lean_kernel
+def _has_twin(order, rows, runs, r, desk):
+    """Whether an earlier contender has converged to the same clusters.  OUT: desk.
+
+    It then has the same loss, bit for bit, and comes first.
+    """
+    last = runs.where[r, runs.length[r] - 1]
+    if rows.witness[last] >= 0:
+        return False
+    for earlier in range(r):
+        other = runs.where[earlier, runs.length[earlier] - 1]
+        if (
+            runs.contends[earlier]
+            and rows.witness[other] < 0
+            and _same_clusters(order, rows.labels[last], rows.labels[other], desk.twin)
+        ):
+            return True
+    return False
+
+
+@inlined
+def _same_clusters(order, one, two, twin):
+    """Whether labels differ by nothing but the clusters' numbers.  OUT: twin."""
+    twin[:] = -1
+    for p in range(order.shape[0]):
+        a, b = one[order[p]], two[order[p]]
+        if twin[0, a] < 0 and twin[1, b] < 0:
+            twin[0, a] = b
+            twin[1, b] = a
+        elif twin[0, a] != b or twin[1, b] != a:
+            return False
+    return True
 
 
 @lean_kernel

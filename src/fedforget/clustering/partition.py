@@ -78,13 +78,14 @@ class SeededPartition:
     def forget(self, rows: Ints) -> int | None:
         """Erase records; returns the first step drawn again (0-based), None if the seeds stand."""
         rows = np.sort(rows)
-        removed_seeds = np.flatnonzero(np.isin(self._seed_rows, rows))
-        kept = int(removed_seeds[0]) if len(removed_seeds) else None
+        label = self.table.label[rows]
+        lost = label[self._seed_rows[label] == rows]  # a seed belongs to the cluster it seeds
+        kept = int(lost.min()) if len(lost) else None
         if kept is None:
             self._tally(rows, -1)
         else:
             # Clusters from `kept` on are dissolved below; only the others must be told.
-            self._tally(rows[self.table.label[rows] < kept], -1)
+            self._tally(rows[label < kept], -1)
         holes, movers = self.table.remove(rows)
         if kept is not None:
             self._seed_rows = self._seed_rows[:kept]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ class Secret:
         message = len(header).to_bytes(8, "little") + header + name
         return Secret(hashlib.blake2b(message, key=self.data, digest_size=16).digest())
 
-    @property
+    @cached_property
     def words(self) -> tuple[np.uint64, np.uint64]:
         """The two little-endian halves."""
         return (

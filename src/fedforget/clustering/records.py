@@ -113,6 +113,6 @@ class RecordTable:
         movers = np.flatnonzero(stays) + end
         for column in self._columns.values():
             column[holes] = column[movers]
-            column[end : self._size] = np.zeros((), dtype=column.dtype)
+            column[end : self._size] = "" if column.dtype.kind == "U" else 0
         self._size = end
         return holes, movers

@@ -153,7 +153,7 @@ class _Cache:
         self.absent: dict[int, ServerModel] = {}
         self.dropped: set[int] = set()
         n = len(names)
-        capacity = n + 16 + n // 32
+        capacity = -(-(n + 16 + n // 32) // kernels.BLOCK) * kernels.BLOCK
         self._order = np.arange(capacity, dtype=np.int64)
         self.free = list(range(capacity - 1, n - 1, -1))
         self.radius2 = self.slack = 0.0
@@ -212,7 +212,7 @@ class _Cache:
             errors=np.empty((room, k)),
             norms=np.empty((room, k)),
             sums=np.empty((room, k, d + 1), dtype=np.int64),
-            moved=np.empty(room, dtype=np.int64),
+            witness=np.empty(room, dtype=np.int64),
         )
         runs = kernels.Runs(
             where=np.zeros((server.n_init, min(room, server.max_iter + 1)), dtype=np.int64),
@@ -220,7 +220,7 @@ class _Cache:
             status=np.full(server.n_init, kernels.ABSENT),
             seeds=np.zeros((server.n_init, k), dtype=np.int64),
             scores=np.zeros((server.n_init, 2, k)),
-            about=np.zeros(server.n_init),
+            about=np.zeros((server.n_init, k)),
             losses=np.zeros((server.n_init, k)),
             stale=np.ones((server.n_init, k), dtype=np.bool_),
             contends=np.zeros(server.n_init, dtype=np.bool_),
@@ -231,7 +231,7 @@ class _Cache:
 
     @property
     def nbytes(self) -> int:
-        used = len(self.rows.moved) - int(self.runs.free[0])
+        used = len(self.rows.witness) - int(self.runs.free[0])
         products = 4 * len(self.cloud.weights) * int(self.cloud.known[0])
         return used * self.row_bytes + products
 
@@ -346,9 +346,8 @@ class _Cache:
         if len(cloud.products) <= cloud.known[0] < len(self.names):
             cloud.place[:] = -1
             cloud.known[0] = 0
-        changed = np.empty((len(changes), 3), dtype=np.int64)
-        for number, change in enumerate(changes):
-            changed[number] = self._place(change), change.before, change.after
+        moves = [(self._place(change), change.before, change.after) for change in changes]
+        changed = np.array(moves, dtype=np.int64).reshape(-1, 3)
         self.total += sum(change.after - change.before for change in changes)
         if self.total * max(self.server.source.diameter, 1.0) >= 2.0**62:
             # The guard of the sums; building the points refuses what could overflow.
@@ -403,21 +402,22 @@ class _Cache:
 
     def model(self) -> ServerModel:
         """The restart with the lowest loss, the first of equals."""
-        losses = {number: model.loss for number, model in self.absent.items()}
-        for number, contends in enumerate(self.runs.contends.tolist()):
+        runs, rows, cloud = self.runs, self.rows, self.cloud
+        losses = [(model.loss, number) for number, model in self.absent.items()]
+        for number, contends in enumerate(runs.contends.tolist()):
             if contends:
-                losses[number] = math.fsum(self.runs.losses[number].tolist())
-        best = min(losses, key=lambda number: (losses[number], number))
+                losses.append((math.fsum(runs.losses[number].tolist()), number))
+        loss, best = min(losses)
         if best in self.absent:
             return self.absent[best]
-        length = int(self.runs.length[best])
-        above, row = self.runs.where[best, length - 2 : length].tolist()
-        sums = self.rows.sums[above]
-        totals = sums[:, -1:]
-        centres = (sums[:, :-1] + totals * self.cloud.origin) / totals
-        labels = self.rows.labels[row].take(self.order)
-        n_iter = min(length, self.server.max_iter)
-        return ServerModel(centres, labels, losses[best], n_iter, best)
+        length = int(runs.length[best])
+        above, row = runs.where[best, length - 2 : length].tolist()
+        centres = np.empty((self.server.n_clusters, cloud.values.shape[1]))
+        labels = np.empty(len(self.names), dtype=np.int32)
+        kernels.read_out(
+            rows.sums[above], cloud.origin, rows.labels[row], self.order, centres, labels
+        )
+        return ServerModel(centres, labels, loss, min(length, self.server.max_iter), best)
 
 
 def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
@@ -432,6 +432,7 @@ def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
         touched=np.empty((2, n_clusters), dtype=np.bool_),
         centres=np.empty((n_clusters, d)),
         have=np.empty(n_clusters, dtype=np.bool_),
+        twin=np.empty((2, n_clusters), dtype=np.int64),
         column=np.empty(capacity),
         listed=np.empty(2 * capacity, dtype=np.int64),
     )

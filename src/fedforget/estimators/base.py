@@ -57,8 +57,13 @@ class CentreEstimator(
         rows = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
         return _numbers(rows)
 
+    def _check_fitted(self) -> None:
+        """As scikit-learn's check, which takes a tenth of a removal even when all is well."""
+        if "n_features_in_" not in self.__dict__:
+            check_is_fitted(self)
+
     def _rows(self, X: npt.ArrayLike) -> Floats:
-        check_is_fitted(self)
+        self._check_fitted()
         rows = self._unchecked_rows(X, reset=False)
         assert_all_finite(rows, input_name="X")
         return np.ascontiguousarray(self._to_clustered(rows))

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from fedforget.clustering.distance import Floats, Labels, nearest
 from fedforget.clustering.grid import SMALLEST_STEP, Grid, parse_bounds
@@ -295,7 +294,7 @@ class FederatedKMeans(CentreEstimator):
         -------
         Report
         """
-        check_is_fitted(self)
+        self._check_fitted()
         _, handles = locate(ids, self._some_ids(), self._federation.find)
         return self._changed(self._federation.forget(handles))
 
@@ -310,7 +309,7 @@ class FederatedKMeans(CentreEstimator):
         -------
         Report
         """
-        check_is_fitted(self)
+        self._check_fitted()
         wanted = parse_ids(names, "clients")
         check_distinct(wanted, "clients")
         held = self._federation.clients
@@ -337,7 +336,7 @@ class FederatedKMeans(CentreEstimator):
         -------
         Report
         """
-        check_is_fitted(self)
+        self._check_fitted()
         rows = self._unchecked_rows(X, reset=False)
         check_values(rows)
         federation = self._federation
@@ -371,7 +370,7 @@ class FederatedKMeans(CentreEstimator):
 
     @property
     def _fitted(self) -> LocalFederation:
-        check_is_fitted(self)
+        self._check_fitted()
         return self._federation
 
     def _cached(self, name: str, compute: Any) -> Any:

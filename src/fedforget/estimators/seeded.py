@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids, smallest_id
@@ -135,7 +134,7 @@ class SeededKMeans(CentreEstimator):
         -------
         Report
         """
-        check_is_fitted(self)
+        self._check_fitted()
         watch = Stopwatch()
         partition = self._partition
         wanted, rows = locate(
@@ -161,7 +160,7 @@ class SeededKMeans(CentreEstimator):
         -------
         Report
         """
-        check_is_fitted(self)
+        self._check_fitted()
         watch = Stopwatch()
         rows = self._unchecked_rows(X, reset=False)
         check_values(rows)
@@ -188,7 +187,7 @@ class SeededKMeans(CentreEstimator):
 
     @property
     def _fitted(self) -> SeededPartition:
-        check_is_fitted(self)
+        self._check_fitted()
         return self._partition
 
     def _centres(self) -> Floats:

@@ -6,7 +6,7 @@ sees nothing but the sum of their histograms.  Nothing here checks its input; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from fedforget.clustering.prf import Ints, Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.clustering.server import ServerModel
 from fedforget.configuration import Configuration
-from fedforget.report import Name, Report, Stopwatch
+from fedforget.report import Name, Report, Stopwatch, Verb
 from fedforget.runtime.sums import SUMS, Contribution
 
 _ROW_BITS = 40
@@ -128,16 +128,17 @@ class LocalFederation:
         for name in distinct.tolist():
             if name not in self.clients:
                 self._enrol(name)
-        with watch.part("clients"):
-            done = self._in_parallel(work, range(len(distinct)))
-            for client, rows, _, _ in done:
-                self._file(client, rows)
+        done = self._in_parallel(work, range(len(distinct)))
+        for client, rows, _, _ in done:
+            self._file(client, rows)
         reseeded = {
             client.name: step for client, _, step, new in done if step is not None and not new
         }
         return self._close(
             watch,
-            Report("learn", added=len(values), reseeded=_from_one(reseeded)),
+            "learn",
+            added=len(values),
+            reseeded=reseeded,
             changed=[client for client, _, _, _ in done],
             joined=tuple(client.name for client, _, _, new in done if new),
         )
@@ -146,32 +147,32 @@ class LocalFederation:
         """Erase records by their handles."""
         watch = Stopwatch()
         numbers, rows = handles >> _ROW_BITS, handles & _ROW_MASK
-        touched = [self._by_number[number] for number in np.unique(numbers).tolist()]
-
-        def work(client: SimulatedClient) -> tuple[Ints, int | None]:
-            return self._forget_at(client, rows[numbers == client.number])
-
-        with watch.part("clients"):
-            for client in touched:
-                own = rows[numbers == client.number]
-                self._index.drop(self._keys(client.partition.table.ids[own]))
-            done = self._in_parallel(work, touched)
-            for client, (moved, _) in zip(touched, done, strict=True):
-                self._file(client, moved)
-        reseeded = {
-            client.name: step
-            for client, (_, step) in zip(touched, done, strict=True)
-            if step is not None and len(client.partition)
-        }
-        changed = touched
-        if self.config.mode == "paper":
+        touched = [
+            (self._by_number[number], rows[numbers == number])
+            for number in sorted(set(numbers.tolist()))
+        ]
+        for client, own in touched:
+            self._index.drop(self._keys(client.partition.table.ids[own]))
+        reseeded: dict[Name, int] = {}
+        changed, left = [], []
+        done = self._in_parallel(_forget_at, touched)
+        for (client, _), (moved, step) in zip(touched, done, strict=True):
+            self._file(client, moved)
+            if not len(client.partition):
+                left.append(client.name)
+                continue
+            if step is not None:
+                reseeded[client.name] = step
             # Alg. 4 as printed: a client that did not draw again reports nothing.
-            changed = [client for client in touched if client.name in reseeded]
+            if step is not None or self.config.mode != "paper":
+                changed.append(client)
         return self._close(
             watch,
-            Report("forget", removed=len(handles), reseeded=_from_one(reseeded)),
-            changed,
-            left=tuple(client.name for client in touched if not len(client.partition)),
+            "forget",
+            removed=len(handles),
+            reseeded=reseeded,
+            changed=changed,
+            left=tuple(left),
         )
 
     def forget_clients(self, names: Iterable[Name]) -> Report:
@@ -179,12 +180,11 @@ class LocalFederation:
         watch = Stopwatch()
         names = tuple(names)
         removed = 0
-        with watch.part("clients"):
-            for name in names:
-                table = self.clients[name].partition.table
-                removed += len(table)
-                self._index.drop(self._keys(table.ids))
-        return self._close(watch, Report("forget_clients", removed=removed), [], left=names)
+        for name in names:
+            table = self.clients[name].partition.table
+            removed += len(table)
+            self._index.drop(self._keys(table.ids))
+        return self._close(watch, "forget_clients", removed=removed, left=names)
 
     # -- one client's part ---------------------------------------------------------------------
 
@@ -219,43 +219,43 @@ class LocalFederation:
         )
         return client, np.arange(len(ids)), 0, True
 
-    def _forget_at(self, client: SimulatedClient, rows: Ints) -> tuple[Ints, int | None]:
-        """Returns the rows into which other records moved, and the first step drawn again."""
-        end = len(client.partition) - len(rows)
-        step = client.partition.forget(rows)
-        return rows[rows < end], step
-
     # -- the server's part ---------------------------------------------------------------------
 
     def _close(
         self,
         watch: Stopwatch,
-        report: Report,
-        changed: list[SimulatedClient],
+        verb: Verb,
+        *,
+        removed: int = 0,
+        added: int = 0,
+        reseeded: Mapping[Name, int] | None = None,
+        changed: Iterable[SimulatedClient] = (),
         left: tuple[Name, ...] = (),
         joined: tuple[Name, ...] = (),
     ) -> Report:
         """Bring the aggregate and the model up to date with what clients report."""
         contributions = []
-        with watch.part("clients"):
+        for name in left:
+            client = self.clients.pop(name)
+            del self._by_number[client.number]
             nothing = Histogram(self.config.grid.n_features)
-            for name in left:
-                client = self.clients.pop(name)
-                del self._by_number[client.number]
-                contributions.append(_contribution(client, nothing, leaves=True))
-            for client in changed:
-                if client.name in self.clients:
-                    reported = self.config.histogram_of(client.partition)
-                    contributions.append(_contribution(client, reported))
-                    client.reported = reported
-        with watch.part("sum"):
-            delta = self._sum(contributions)
-        with watch.part("server"):
-            if len(delta):
-                self.aggregate += delta
-                self.model = self.server.update(self.aggregate, delta)
-        return replace(
-            report,
+            contributions.append(_contribution(client, nothing, leaves=True))
+        for client in changed:
+            reported = self.config.histogram_of(client.partition)
+            contributions.append(_contribution(client, reported))
+            client.reported = reported
+        watch.lap("clients")
+        delta = self._sum(contributions)
+        watch.lap("sum")
+        if len(delta):
+            self.aggregate += delta
+            self.model = self.server.update(self.aggregate, delta)
+        watch.lap("server")
+        return Report(
+            verb,
+            removed=removed,
+            added=added,
+            reseeded={name: step + 1 for name, step in (reseeded or {}).items()},
             left=left,
             joined=joined,
             changed_points=len(delta),
@@ -290,8 +290,12 @@ class LocalFederation:
         return nearest(self.config.coordinates_of(points), self.model.centres)[0]
 
 
-def _from_one(steps: dict[Name, int]) -> dict[Name, int]:
-    return {name: step + 1 for name, step in steps.items()}
+def _forget_at(request: tuple[SimulatedClient, Ints]) -> tuple[Ints, int | None]:
+    """Returns the rows into which other records moved, and the first step drawn again."""
+    client, rows = request
+    end = len(client.partition) - len(rows)
+    step = client.partition.forget(rows)
+    return rows[rows < end], step
 
 
 def _contribution(
