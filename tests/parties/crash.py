@@ -166,7 +166,7 @@ def finish(child: int, receiver: int) -> tuple[bytes, bool]:
         return pipe.read(), os.WIFSIGNALED(status)
 
 
-def _dying_at(call: int) -> Callable[[], None]:
+def dying_at(call: int) -> Callable[[], None]:
     """Die at the given call of a function."""
     calls = 0
 
@@ -238,7 +238,7 @@ def cut_off(work: Work, fault: str, world: World, rng: np.random.Generator) -> t
     calls, seconds = extent(work.kind)
     if fault == "call":
         at = int(rng.integers(1, calls + 1))
-        return finish(*in_child(work.call, _dying_at(at)))
+        return finish(*in_child(work.call, dying_at(at)))
     if fault == "time":
         delay = float(rng.uniform(0.0, 1.05 * seconds))
         child, receiver = in_child(work.call, lambda: None)

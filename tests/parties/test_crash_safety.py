@@ -7,15 +7,18 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
-from crash import outcomes, report
-from party_world import World, table, values_of, write_npz
+from crash import dying_at, finish, in_child, outcomes, report
+from party_world import World, federation_file, table, values_of, write_npz
 
-from fedforget.parties.client import open_client
+from fedforget.parties.client import ClientParty, open_client
 from fedforget.parties.database import ErasureError, StoreError
-from fedforget.parties.server import open_server
+from fedforget.parties.folders import FolderError
+from fedforget.parties.server import ServerParty, open_server
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL are POSIX's")
 
@@ -33,6 +36,38 @@ def test_killed_at_random_points(first_seed: int) -> None:
     assert not violations, "\n".join(violations)
     assert kills >= 25
     assert {key.split(",")[0] for key in tally} == {"import", "replace", "forget", "round"}
+
+
+@pytest.mark.parametrize("party", ["client", "server"])
+def test_an_init_that_is_cut_off_can_be_run_again(tmp_path: Path, party: str) -> None:
+    federation = federation_file()
+
+    def make(folder: Path) -> None:
+        if party == "client":
+            ClientParty.create(folder, "aarhus")
+        else:
+            ServerParty.create(folder, federation)
+
+    def opened(folder: Path) -> None:
+        with open_client(folder) if party == "client" else open_server(folder):
+            pass
+
+    seen: Counter[str] = Counter()
+    for call in count(1, 7):
+        folder = tmp_path / str(call)
+        said, killed = finish(*in_child(partial(make, folder), dying_at(call)))
+        if not killed:
+            assert said == b"confirmed"
+            break
+        try:
+            opened(folder)
+            seen["whole"] += 1
+        except FolderError as error:
+            seen["unfinished" if "run it again" in str(error) else "absent"] += 1
+            make(folder)
+        opened(folder)
+    assert seen["unfinished"] >= 20
+    assert seen["absent"] >= 1
 
 
 _ON_A_FULL_DISK = """

@@ -24,7 +24,7 @@ from fedforget.errors import DuplicateIdError, FedforgetError, UnknownIdError
 from fedforget.parties import receipts
 from fedforget.parties.database import ErasureError
 from fedforget.parties.federation_file import FederationFile, check_unchanged
-from fedforget.parties.folders import locked, make_private, read_key, write_private
+from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.log import now
 from fedforget.parties.store import (
     Clusters,
@@ -116,16 +116,16 @@ class ClientParty:
         """Make a client; returns its enrolment, which the server takes."""
         if not name or name == "*" or len(name) > 200:
             raise ClientError("a client's name has 1 to 200 characters, and is not *")
-        make_private(folder)
         identity = Identity(os.urandom(32))
-        write_private(folder / IDENTITY, identity.seed)
-        write_private(folder / SECRET, os.urandom(16))
-        store = Store(folder / STORE, create=True)
-        with store.transaction():
-            store.put("name", name)
-        store.close()
         enrolment = {"name": name, "key": identity.public.hex()}
-        write_private(folder / "enrolment.json", json.dumps(enrolment, indent=1).encode())
+        with being_made(folder):
+            write_private(folder / IDENTITY, identity.seed)
+            write_private(folder / SECRET, os.urandom(16))
+            store = Store(folder / STORE, create=True)
+            with store.transaction():
+                store.put("name", name)
+            store.close()
+            write_private(folder / "enrolment.json", json.dumps(enrolment, indent=1).encode())
         return enrolment
 
     def join(self, federation: FederationFile | None, members: dict[str, Any]) -> dict[str, Any]:

@@ -12,23 +12,39 @@ from pathlib import Path
 from fedforget.errors import FedforgetError
 
 LOCK = "lock"
+UNFINISHED = "unfinished"
 
 
 class FolderError(FedforgetError):
     """A directory that is missing, taken, in use, or open to others."""
 
 
-def make_private(folder: Path) -> None:
-    """Make a directory that only its owner can enter; it must not hold anything yet."""
+@contextmanager
+def being_made(folder: Path) -> Iterator[None]:
+    """Make a directory that only its owner can enter, and fill it in the body of the ``with``.
+
+    It must not hold anything yet, but what is left of a making that was cut off.  It cannot be
+    opened before the body ends well.
+    """
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file; choose another directory")
+    mark = folder / UNFINISHED
     try:
-        if folder.exists() and any(folder.iterdir()):
+        held = list(folder.iterdir()) if folder.exists() else []
+        if not mark.exists() and any(path.name != LOCK for path in held):
             raise FolderError(f"{folder} is not empty; choose another directory")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
+        for path in held:
+            if path != mark:
+                path.unlink()
+        mark.touch(mode=0o600)
+        sync_folder(folder)
     except OSError as error:
         raise FolderError(f"{folder} cannot be made: {error.strerror}") from None
+    yield
+    mark.unlink()
+    sync_folder(folder)
 
 
 def check_private(folder: Path) -> None:
@@ -42,6 +58,8 @@ def check_private(folder: Path) -> None:
         raise FolderError(f"{folder} is in use by another process; try again later") from None
     except OSError as error:
         raise FolderError(f"{folder} cannot be read: {error.strerror}") from None
+    if folder / UNFINISHED in paths:
+        raise FolderError(f"{folder} is unfinished: its init was cut off; run it again")
     for path, mode in zip(paths, modes, strict=True):
         if mode & 0o077:
             wanted = "700" if path.is_dir() else "600"

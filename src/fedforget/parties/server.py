@@ -23,7 +23,7 @@ from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
 from fedforget.parties.database import Database
 from fedforget.parties.federation_file import FederationFile, check_unchanged
-from fedforget.parties.folders import locked, make_private, read_key, write_private
+from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
 from fedforget.parties.store import histogram_of, plain_histogram
 from fedforget.protocol.federation import Membership
@@ -62,15 +62,15 @@ class ServerParty:
     @classmethod
     def create(cls, folder: Path, federation: FederationFile) -> FederationFile:
         """Make a server; returns the federation file with the server's key in it."""
-        make_private(folder)
         identity = Identity(os.urandom(32))
         federation = replace(federation, server_key=identity.public.hex())
-        write_private(folder / IDENTITY, identity.seed)
-        write_private(folder / FEDERATION, federation.text().encode())
-        database = Database(folder / STORE, _SCHEMA, create=True)
-        with database.transaction():
-            database.put("federation", federation.text())
-        database.close()
+        with being_made(folder):
+            write_private(folder / IDENTITY, identity.seed)
+            write_private(folder / FEDERATION, federation.text().encode())
+            database = Database(folder / STORE, _SCHEMA, create=True)
+            with database.transaction():
+                database.put("federation", federation.text())
+            database.close()
         return federation
 
     def close(self) -> None:
