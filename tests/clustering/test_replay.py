@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -269,6 +271,19 @@ def test_memory_is_bounded_and_the_oldest_restarts_go_first(
         random_change(rng, follower, 29, 2)
         assert follower.server.cached_bytes <= limit
         assert follower.is_right()
+
+
+def test_trajectories_go_with_their_server(rng: np.random.Generator) -> None:
+    """At once: they may take a gigabyte, and a cycle of references would keep it for a while."""
+    follower = make_follower(rng)
+    assert follower.server._cache is not None
+    cache = weakref.ref(follower.server._cache)
+    gc.disable()
+    try:
+        del follower
+        assert cache() is None
+    finally:
+        gc.enable()
 
 
 def test_memory_stays_within_its_bound_over_ten_thousand_updates() -> None:

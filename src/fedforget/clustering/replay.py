@@ -119,7 +119,10 @@ class ReplayingServer:
             distances = sum((model.n_iter + 1) * n * len(model.centres) for model in models)
             self.work = Work(0, distances, distances, self.n_init)
             return min(models, key=lambda model: model.loss)
-        self._cache = _Cache(self, points, self.source.names_of(aggregate), self.work)
+        task = _Task(
+            self.n_clusters, self.n_init, self.max_iter, self.source.diameter, self.memory_limit
+        )
+        self._cache = _Cache(task, points, self.source.names_of(aggregate), self.work)
         self.work.full_distances = self._cache.full_distances()
         return self._cache.model()
 
@@ -140,13 +143,22 @@ class ReplayingServer:
         return cache.model()
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What a cache knows of its server: no reference, or both would outlive their use."""
+
+    n_clusters: int
+    n_init: int
+    max_iter: int
+    diameter: float
+    memory_limit: int
+
+
 class _Cache:
     """Points in slots, and the rows of every restart that fits the memory limit."""
 
-    def __init__(
-        self, server: ReplayingServer, points: LatticePoints, names: list[bytes], work: Work
-    ) -> None:
-        self.server = server
+    def __init__(self, task: _Task, points: LatticePoints, names: list[bytes], work: Work) -> None:
+        self.task = task
         self.names = names
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         self.total = sum(points.weights.tolist())
@@ -159,8 +171,8 @@ class _Cache:
         self.radius2 = self.slack = 0.0
         self.cloud = self._cloud_of(points, capacity)
         self.rows, self.runs = self._room(capacity)
-        self.desk = _desk(capacity, server.n_clusters, points.coordinates.shape[1])
-        self._run(range(server.n_init), work)
+        self.desk = _desk(capacity, task.n_clusters, points.coordinates.shape[1])
+        self._run(range(task.n_init), work)
 
     def _cloud_of(self, points: LatticePoints, capacity: int) -> kernels.Cloud:
         n, d = points.coordinates.shape
@@ -176,11 +188,11 @@ class _Cache:
         keys[:, :n] = points.keys
         # Products are computed when wanted; all of them, and at once, where a cluster has fewer
         # members than there are features.
-        room = min(capacity, self.server.memory_limit // (_PRODUCTS_SHARE * 4 * capacity))
+        room = min(capacity, self.task.memory_limit // (_PRODUCTS_SHARE * 4 * capacity))
         products = np.empty((room, capacity), dtype=np.float32)
         place = np.full(capacity, -1, dtype=np.int64)
         known = np.zeros(room + 1, dtype=np.int64)
-        if room == capacity and n < d * self.server.n_clusters:
+        if room == capacity and n < d * self.task.n_clusters:
             place[:] = known[1:] = np.arange(capacity)
             known[0] = capacity
             for begin in range(0, capacity, _BATCH):
@@ -198,12 +210,12 @@ class _Cache:
 
     def _room(self, capacity: int) -> tuple[kernels.Trajectories, kernels.Runs]:
         """A pool of rows.  Memory that is never written to is never taken."""
-        server = self.server
-        k = server.n_clusters
+        task = self.task
+        k = task.n_clusters
         d: int = self.cloud.values.shape[1]
         self.row_bytes = (12 + 4 * k) * capacity + 8 * k * (d + 3) + 8
-        room = max(0, server.memory_limit - self.cloud.products.nbytes) // self.row_bytes
-        room = min(room, server.n_init * (server.max_iter + 1))
+        room = max(0, task.memory_limit - self.cloud.products.nbytes) // self.row_bytes
+        room = min(room, task.n_init * (task.max_iter + 1))
         rows = kernels.Trajectories(
             labels=np.empty((room, capacity), dtype=np.int32),
             estimates=np.empty((room, k, capacity), dtype=np.float32),
@@ -215,15 +227,15 @@ class _Cache:
             witness=np.empty(room, dtype=np.int64),
         )
         runs = kernels.Runs(
-            where=np.zeros((server.n_init, min(room, server.max_iter + 1)), dtype=np.int64),
-            length=np.zeros(server.n_init, dtype=np.int64),
-            status=np.full(server.n_init, kernels.ABSENT),
-            seeds=np.zeros((server.n_init, k), dtype=np.int64),
-            scores=np.zeros((server.n_init, 2, k)),
-            about=np.zeros((server.n_init, k)),
-            losses=np.zeros((server.n_init, k)),
-            stale=np.ones((server.n_init, k), dtype=np.bool_),
-            contends=np.zeros(server.n_init, dtype=np.bool_),
+            where=np.zeros((task.n_init, min(room, task.max_iter + 1)), dtype=np.int64),
+            length=np.zeros(task.n_init, dtype=np.int64),
+            status=np.full(task.n_init, kernels.ABSENT),
+            seeds=np.zeros((task.n_init, k), dtype=np.int64),
+            scores=np.zeros((task.n_init, 2, k)),
+            about=np.zeros((task.n_init, k)),
+            losses=np.zeros((task.n_init, k)),
+            stale=np.ones((task.n_init, k), dtype=np.bool_),
+            contends=np.zeros(task.n_init, dtype=np.bool_),
             free=np.arange(room, -1, -1, dtype=np.int64),
         )
         runs.free[0] = room
@@ -264,7 +276,7 @@ class _Cache:
             cloud.weights[order],
             Keys(cloud.keys[0, order], cloud.keys[1, order]),
         )
-        return Restarts.of(points, self.server.n_clusters, self.server.max_iter, 0.0)
+        return Restarts.of(points, self.task.n_clusters, self.task.max_iter, 0.0)
 
     def _run(self, numbers: Iterable[int], work: Work) -> None:
         """Run restarts from the start; those that cannot be replayed are run without rows."""
@@ -278,7 +290,7 @@ class _Cache:
             race = restarts.seed(number, runners_up=True)
             while number not in self.dropped and not runs.free[0] and runs.length.any():
                 self._drop()
-            few = len(race.rows) < self.server.n_clusters
+            few = len(race.rows) < self.task.n_clusters
             if few or number in self.dropped or not runs.free[0]:
                 self._run_absent(restarts, number, race, work)
                 continue
@@ -326,7 +338,7 @@ class _Cache:
             self.rows,
             self.runs,
             self.desk,
-            self.server.max_iter,
+            self.task.max_iter,
             self.radius2,
             self.slack,
             self.total * self.radius2,
@@ -349,7 +361,7 @@ class _Cache:
         moves = [(self._place(change), change.before, change.after) for change in changes]
         changed = np.array(moves, dtype=np.int64).reshape(-1, 3)
         self.total += sum(change.after - change.before for change in changes)
-        if self.total * max(self.server.source.diameter, 1.0) >= 2.0**62:
+        if self.total * max(self.task.diameter, 1.0) >= 2.0**62:
             # The guard of the sums; building the points refuses what could overflow.
             self._restarts()
         self._walk(changed, work)
@@ -392,12 +404,12 @@ class _Cache:
     # -- results -------------------------------------------------------------------------------
 
     def _distances_of(self, model: ServerModel) -> int:
-        return (model.n_iter + 1) * len(self.order) * self.server.n_clusters
+        return (model.n_iter + 1) * len(self.order) * self.task.n_clusters
 
     def full_distances(self) -> int:
         """How many distances the assignments of a full run compute."""
         rows: int = sum(self.runs.length.tolist())
-        here = rows * len(self.names) * self.server.n_clusters
+        here = rows * len(self.names) * self.task.n_clusters
         return here + sum(self._distances_of(model) for model in self.absent.values())
 
     def model(self) -> ServerModel:
@@ -412,12 +424,12 @@ class _Cache:
             return self.absent[best]
         length = int(runs.length[best])
         above, row = runs.where[best, length - 2 : length].tolist()
-        centres = np.empty((self.server.n_clusters, cloud.values.shape[1]))
+        centres = np.empty((self.task.n_clusters, cloud.values.shape[1]))
         labels = np.empty(len(self.names), dtype=np.int32)
         kernels.read_out(
             rows.sums[above], cloud.origin, rows.labels[row], self.order, centres, labels
         )
-        return ServerModel(centres, labels, loss, min(length, self.server.max_iter), best)
+        return ServerModel(centres, labels, loss, min(length, self.task.max_iter), best)
 
 
 def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
