@@ -843,6 +843,7 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
     before, touched = desk.touched[0], desk.touched[1]
     touched[:] = False
     desk.count[0] = 0
+    in_doubt = 0
     while True:
         old = t < length
         if not old:
@@ -863,11 +864,13 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
             for k in range(desk.have.shape[0]):
                 _copy(cloud.values[runs.seeds[r, k]], desk.centres[k])
                 desk.have[k] = True
-        elif not _move_centres(
-            cloud, rows, above, row, before, t == 1 and not old, radius2, desk, work
-        ):
-            runs.length[r] = t + 1 if not old else length
-            return RERUN
+        else:
+            in_doubt = _move_centres(
+                cloud, rows, above, row, before, t == 1 and not old, radius2, slack, desk, work
+            )
+            if in_doubt < 0:
+                runs.length[r] = t + 1 if not old else length
+                return RERUN
 
         touched[:] = False
         desk.count[0] = 0
@@ -876,7 +879,7 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
             _estimate_new(cloud, rows, above, row, changed, t, radius2, desk)
         limit = _limit(rows.errors[row], slack)
         doubtful = 0
-        if t > 0:
+        if t > 0 and in_doubt > 0:
             doubtful = _list_doubtful(rows.near[row], rows.other[row], limit, desk.listed)
         if old:
             for c in range(changed.shape[0]):
@@ -983,11 +986,11 @@ def _lower_and_raise(rows, row, changed, touched, desk):
 
 
 @inlined
-def _move_centres(cloud, rows, above, row, touched, afresh, radius2, desk, work):
+def _move_centres(cloud, rows, above, row, touched, afresh, radius2, slack, desk, work):
     """Bring the estimates of a row up to date with the clusters of the row above.
 
-    What the touched clusters have gained and lost is on the desk.  Returns whether all is well:
-    not so if a cluster is empty.  OUT: rows, desk, work.
+    What the touched clusters have gained and lost is on the desk.  Returns how many labels are in
+    doubt (none where no centre moves), or -1 if a cluster is empty.  OUT: rows, desk, work.
 
     With S and W a centre's sums and weight, a gain of weights m_j at points x_j makes
 
@@ -996,12 +999,17 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, desk, work)
     for the estimates e and a = W / W'.
     """
     d, capacity = cloud.turned.shape
+    last = -1
     for k in range(touched.shape[0]):
+        if touched[k] or afresh:
+            last = k
+            if rows.sums[above, k, d] == 0:
+                return -1
+    in_doubt = np.int32(0)
+    for k in range(last + 1):
         if not touched[k] and not afresh:
             continue
         total = np.float64(rows.sums[above, k, d])
-        if total == 0.0:
-            return False
         norm = _norm(rows.sums[above, k], d)
         n_mine = 0
         gain = gross = 0.0
@@ -1025,19 +1033,23 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, desk, work)
         error += 2.0**-48 * (d + 16.0) * (1.0 + ratio + gross / total) * radius2
         labels, near, other = rows.labels[row], rows.near[row], rows.other[row]
         estimates = rows.estimates[row, k]
-        if (
+        from_scratch = (
             afresh
             or n_mine > d
             or error > WORN * fresh
             or not _know_products(cloud, desk, n_mine, work)
-        ):
-            error = fresh
+        )
+        rows.norms[row, k] = norm
+        rows.errors[row, k] = fresh if from_scratch else error
+        # Whoever comes last sees what all columns together have left in doubt.
+        bound = _bound(_limit(rows.errors[row], slack)) if k == last else np.float32(-np.inf)
+        if from_scratch:
             work[1] += capacity
             _estimate_column(cloud, rows, above, k, norm, desk.column)
-            _store_column(desk.column, k, labels, estimates, near, other)
+            in_doubt = _store_column(desk.column, k, labels, estimates, near, other, bound)
         elif few:
             p, q = desk.mine[0], desk.mine[n_mine - 1]
-            _shift_column(
+            in_doubt = _shift_column(
                 np.float32(ratio),
                 np.float32(constant),
                 np.float32(-2.0 * np.float64(desk.weight[p]) / total),
@@ -1049,6 +1061,7 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, desk, work)
                 estimates,
                 near,
                 other,
+                bound,
             )
         else:
             for i in range(capacity):
@@ -1057,10 +1070,8 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, desk, work)
                 p = desk.mine[q]
                 factor = -2.0 * np.float64(desk.weight[p]) / total
                 _add(desk.column, factor, cloud.products[cloud.place[desk.slot[p]]])
-            _store_column(desk.column, k, labels, estimates, near, other)
-        rows.errors[row, k] = error
-        rows.norms[row, k] = norm
-    return True
+            in_doubt = _store_column(desk.column, k, labels, estimates, near, other, bound)
+    return in_doubt
 
 
 @inlined
@@ -1141,28 +1152,40 @@ def _add_features(column, factor, vector, turned):
 
 
 @lean_kernel
-def _store_column(column, k, labels, estimates, near, other):
-    """Keep the estimates for centre k.  OUT: estimates, near, other."""
+def _store_column(column, k, labels, estimates, near, other, bound):
+    """Keep the estimates for centre k; returns how many labels are in doubt.
+
+    OUT: estimates, near, other.
+    """
+    in_doubt = np.int32(0)
     for i in range(column.shape[0]):
-        _store(i, np.float32(column[i]), k, labels, estimates, near, other)
+        estimate = np.float32(column[i])
+        in_doubt += _store(i, estimate, k, labels, estimates, near, other, bound)
+    return in_doubt
 
 
 @inlined
-def _shift_column(a, b, f, x, g, y, k, labels, estimates, near, other):
-    """Estimates e become a e + b + f x + g y, in single precision.  OUT: the last three."""
+def _shift_column(a, b, f, x, g, y, k, labels, estimates, near, other, bound):
+    """Estimates e become a e + b + f x + g y, in single precision.  As :func:`_store_column`."""
+    in_doubt = np.int32(0)
     for i in range(estimates.shape[0]):
-        _store(i, a * estimates[i] + b + f * x[i] + g * y[i], k, labels, estimates, near, other)
+        estimate = a * estimates[i] + b + f * x[i] + g * y[i]
+        in_doubt += _store(i, estimate, k, labels, estimates, near, other, bound)
+    return in_doubt
 
 
 @inlined
-def _store(i, estimate, k, labels, estimates, near, other):
-    """Keep the estimate of a point for centre k, without a branch.  OUT: the three at i."""
+def _store(i, estimate, k, labels, estimates, near, other, bound):
+    """Keep the estimate of a point for centre k, without a branch; returns 1 if in doubt."""
     own = labels[i] == np.int32(k)
     nearest, lowest = near[i], other[i]
     lower = estimate if estimate < lowest else lowest
+    nearest = estimate if own else nearest
+    lowest = lowest if own else lower
     estimates[i] = estimate
-    near[i] = estimate if own else nearest
-    other[i] = lowest if own else lower
+    near[i] = nearest
+    other[i] = lowest
+    return np.int32(1) if lowest - nearest <= bound else np.int32(0)
 
 
 @inlined
@@ -1274,9 +1297,15 @@ def _limit(errors, slack):
 
 
 @inlined
+def _bound(limit):
+    """The limit for a difference of estimates that is taken in single precision."""
+    return np.float32(limit * (1.0 + 1e-5))
+
+
+@inlined
 def _list_doubtful(near, other, limit, listed):
     """List the points whose label is in doubt; returns how many.  OUT: listed."""
-    bound = np.float32(limit * (1.0 + 1e-5))
+    bound = _bound(limit)
     count = 0
     for begin in range(0, near.shape[0], BLOCK):
         own, rest = near[begin : begin + BLOCK], other[begin : begin + BLOCK]
