@@ -13,7 +13,7 @@ from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
 from fedforget.parties.client import ClientError, ClientParty, open_client
 from fedforget.parties.federation_file import FederationFile
-from fedforget.parties.folders import FolderError, write_private
+from fedforget.parties.folders import FolderError, FolderInUseError, write_private
 from fedforget.parties.server import ServerError, ServerParty, open_server
 from fedforget.runtime.directories import run
 
@@ -167,9 +167,10 @@ def test_a_client_restored_from_a_backup(tmp_path: Path) -> None:
 
 def test_only_one_process_at_a_time(tmp_path: Path) -> None:
     world = World(tmp_path).set_up().fill(5)
-    with open_client(world.client("aarhus")), pytest.raises(FolderError, match="in use by another"):
+    in_use = pytest.raises(FolderInUseError, match="in use by another")
+    with open_client(world.client("aarhus")), in_use:
         world.held("aarhus")
-    with open_server(world.server), pytest.raises(FolderError, match="in use by another"):
+    with open_server(world.server), in_use:
         world.round()
     child = os.fork()
     if not child:

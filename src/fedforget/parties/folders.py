@@ -19,6 +19,10 @@ class FolderError(FedforgetError):
     """A directory that is missing, taken, in use, or open to others."""
 
 
+class FolderInUseError(FolderError):
+    """A directory that another process holds; it may be free a moment later."""
+
+
 @contextmanager
 def being_made(folder: Path) -> Iterator[None]:
     """Make a directory that only its owner can enter, and fill it in the body of the ``with``.
@@ -55,7 +59,7 @@ def check_private(folder: Path) -> None:
         paths = (folder, *sorted(folder.rglob("*")))
         modes = [stat.S_IMODE(path.lstat().st_mode) for path in paths]
     except FileNotFoundError:
-        raise FolderError(f"{folder} is in use by another process; try again later") from None
+        raise FolderInUseError(f"{folder} is in use by another process; try again later") from None
     except OSError as error:
         raise FolderError(f"{folder} cannot be read: {error.strerror}") from None
     if folder / UNFINISHED in paths:
@@ -122,7 +126,9 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise FolderError(f"{folder} is in use by another process; try again later") from None
+            raise FolderInUseError(
+                f"{folder} is in use by another process; try again later"
+            ) from None
         yield
     finally:
         os.close(descriptor)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from fedforget.parties.folders import FolderError
+from fedforget.parties.folders import FolderInUseError
 
 SECONDS = 10.0
 
@@ -17,16 +17,18 @@ Party = TypeVar("Party")
 
 @contextmanager
 def patiently(
-    open_party: Callable[[Path], AbstractContextManager[Party]], folder: Path
+    open_party: Callable[[Path], AbstractContextManager[Party]],
+    folder: Path,
+    seconds: float = SECONDS,
 ) -> Iterator[Party]:
     """Open a party's directory; where it is in use, try again for a while."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + seconds
     while True:
         opening = open_party(folder)
         try:
             party = opening.__enter__()
-        except FolderError as error:
-            if "in use" not in str(error) or time.monotonic() > end:
+        except FolderInUseError:
+            if time.monotonic() > end:
                 raise
             time.sleep(0.2)
         else:
