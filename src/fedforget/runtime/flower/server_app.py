@@ -2,7 +2,7 @@
 
 Flower keeps the logs and the context of a run, so that they hold rounds, stages, names and digests
 and nothing else.  What a round was like is in the server's own log, and, for whoever watches, in
-``flower.jsonl`` in the server's directory, which each run begins anew.
+``flower.jsonl`` in the server's directory, where every line names its run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from fedforget.errors import FedforgetError
+from fedforget.parties.folders import FolderInUseError
 from fedforget.parties.server import ServerParty, open_server
 from fedforget.protocol.errors import BaseMismatchError, ProtocolError, RoundAbortedError
 from fedforget.protocol.messages import Kind
@@ -55,8 +56,8 @@ def main(grid: Grid, context: Context) -> None:
     if not folder.is_dir():
         raise RunFailedError("the server's directory of the run's configuration is not there")
     post: Post | None = None
-    progress = Progress(folder / PROGRESS)
-    progress("begin", run=context.run_id, rounds=rounds)
+    progress = Progress(folder / PROGRESS, context.run_id)
+    progress("begin", rounds=rounds)
     try:
         for number in range(rounds):
             if number:
@@ -64,12 +65,16 @@ def main(grid: Grid, context: Context) -> None:
             with patiently(open_server, folder) as server:
                 post = post or Post(grid, server, progress)
                 _round(server, post, KINDS[kind], progress)
-        progress("end", run=context.run_id)
+        progress("end")
     except RoundAbortedError as error:
         progress("aborted", reason=str(error), needs_new_epoch=error.needs_new_epoch)
         # A text with a cause may speak of the sum, which Flower must not keep.
         text = str(error) if error.__cause__ is None else "see the server's directory"
         raise RunFailedError(f"the round was aborted: {text}") from None
+    except FolderInUseError as error:
+        progress("failed", reason=str(error))
+        text = "another run, or a command, is using the server's directory"
+        raise RunFailedError(text) from None
     except (RunFailedError, ProtocolError) as error:
         progress("failed", reason=str(error))
         raise RunFailedError(str(error)) from None
@@ -111,17 +116,21 @@ class FullRoundNeeded(Exception):
 
 
 class Progress:
-    """One line of JSON for everything that happens, for the owner of the server's directory."""
+    """One line of JSON for everything that happens, for the owner of the server's directory.
 
-    def __init__(self, path: Path) -> None:
+    Lines are only ever added: another run may be between two of its rounds.
+    """
+
+    def __init__(self, path: Path, run: int) -> None:
         self._path = path
-        path.unlink(missing_ok=True)
+        self._run = run
 
     def __call__(self, event: str, **fields: Any) -> None:
-        line = json.dumps({"event": event, "time": round(time.time(), 3), **fields})
+        now = round(time.time(), 3)
+        line = json.dumps({"event": event, "run": self._run, "time": now, **fields})
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with os.fdopen(os.open(self._path, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with os.fdopen(os.open(self._path, flags, 0o600), "wb", buffering=0) as file:
+            file.write(line.encode() + b"\n")
 
 
 class Post:

@@ -95,7 +95,11 @@ def run_once(
             if event["event"] == "stage":
                 watch(event["stage"])
             elif event["event"] == "committed":
-                committed = {key: event[key] for key in event if key not in ("event", "time")}
+                committed = {
+                    key: value
+                    for key, value in event.items()
+                    if key not in ("event", "run", "time")
+                }
             elif event["event"] in ("aborted", "failed"):
                 raise NetworkError(f"the run ended without a commit: {event['reason']}")
         seen = len(events)
@@ -121,10 +125,10 @@ def _wait_for_end(network: Network, run: int) -> None:
 
 
 def read_progress(path: Path, run: int) -> list[dict[str, Any]]:
-    """What a run has written so far; nothing, if the file is another run's."""
+    """What a run has written so far; other runs' lines are passed over."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except FileNotFoundError:
         return []
     events = [json.loads(line) for line in lines if line.endswith("\n")]
-    return events if events and events[0].get("run") == run else []
+    return [event for event in events if event.get("run") == run]
