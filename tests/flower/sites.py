@@ -6,7 +6,8 @@ import os
 import shutil
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ class Sites:
 
     root: Path
     network: Network
+
+    def __post_init__(self) -> None:
+        self._family = Family()
 
     @classmethod
     def make(cls, root: Path, deadline: float = DEADLINE) -> Sites:
@@ -117,33 +121,16 @@ class Sites:
     # -- looking at processes ------------------------------------------------------------------
 
     def processes(self) -> list[int]:
-        """Everything that was started here: each process of Flower's has a session of its own."""
-        started = [process.pid for process in self.network.nodes.values()]
-        if self.network.superlink is not None:
-            started.append(self.network.superlink.pid)
-        self._sessions = sorted({*getattr(self, "_sessions", []), *started})
-        return [pid for pid, session in _sessions() if session in self._sessions]
+        """Everything that was started here; see :class:`Family`."""
+        self._family.look(self.network)
+        return self._family.alive()
 
     def survivors(self) -> list[int]:
-        return self.processes()
+        return self._family.survivors()
 
     def check_loopback(self) -> None:
         """No process listens on, or speaks with, anything but loopback."""
-        sockets = {
-            link
-            for pid in self.processes()
-            for link in _links(Path(f"/proc/{pid}/fd"))
-            if link.startswith("socket:")
-        }
-        seen = 0
-        for table in ("tcp", "tcp6", "udp", "udp6"):
-            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-                _, local, remote, *_, inode = line.split()[:10]
-                if f"socket:[{inode}]" in sockets:
-                    seen += 1
-                    for address in (local, remote):
-                        assert address.split(":")[0] in LOOPBACK, line
-        assert seen or not sockets
+        check_loopback(self.processes())
 
     # -- traces --------------------------------------------------------------------------------
 
@@ -171,11 +158,73 @@ PATIENT = "patient-7c1e-anna"
 PATIENT_VALUES = np.array([[0.61803398875, 0.14142135623, 0.70710678118]])
 LOOPBACK = {
     "0100007F",
-    "00000000",  # the other end of a socket that listens
     "00000000000000000000000001000000",
-    "00000000000000000000000000000000",
     "0000000000000000FFFF00000100007F",
 }
+NOBODY = {"00000000", "00000000000000000000000000000000"}
+"""The other end of a socket that listens."""
+
+
+class Family:
+    """The processes of a network and their descendants.
+
+    Each process of Flower's has a session of its own, and a SuperLink's helpers have another one;
+    they are known by these sessions when their parents have ended.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: set[int] = set()
+
+    def look(self, network: Network) -> None:
+        """Learn who is there now."""
+        self.look_at(process.pid for process in network.nodes.values())
+        self.look_at(process.pid for process in (network.superlink, network.gate) if process)
+
+    def look_at(self, pids: Iterable[int]) -> None:
+        own, size = set(pids), -1
+        while size != len(own):
+            size = len(own)
+            own |= {pid for pid, parent, _ in _processes() if parent in own}
+        self._sessions |= {session for pid, _, session in _processes() if pid in own}
+
+    def alive(self) -> list[int]:
+        return [pid for pid, _, session in _processes() if session in self._sessions]
+
+    def names(self) -> list[str]:
+        """What they call themselves."""
+        found = []
+        for pid in self.alive():
+            with suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_text(errors="replace"))
+        return found
+
+    def survivors(self) -> list[int]:
+        """Who is still there, a moment later; the kernel needs one to end a process."""
+        assert self._sessions
+        end = time.monotonic() + 2
+        while self.alive() and time.monotonic() < end:
+            time.sleep(0.05)
+        return self.alive()
+
+
+def check_loopback(processes: Sequence[int]) -> int:
+    """No process listens on, or speaks with, anything but loopback; the number of sockets."""
+    sockets = {
+        link
+        for pid in processes
+        for link in _links(Path(f"/proc/{pid}/fd"))
+        if link.startswith("socket:")
+    }
+    seen = 0
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, remote, *_, inode = line.split()[:10]
+            if f"socket:[{inode}]" in sockets:
+                seen += 1
+                assert local.split(":")[0] in LOOPBACK, line
+                assert remote.split(":")[0] in LOOPBACK | NOBODY, line
+    assert seen or not sockets
+    return seen
 
 
 def _forms(what: str, value: float) -> dict[str, bytes]:
@@ -200,7 +249,8 @@ def _links(folder: Path) -> list[str]:
     return found
 
 
-def _sessions() -> Iterator[tuple[int, int]]:
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Every process that has not ended: its number, its parent's and its session's."""
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             try:
@@ -208,7 +258,7 @@ def _sessions() -> Iterator[tuple[int, int]]:
             except OSError:
                 continue
             if status[0] != "Z":
-                yield int(path.name), int(status[3])
+                yield int(path.name), int(status[1]), int(status[3])
 
 
 def forget(party_folder: Path, ids: Sequence[Any]) -> str:

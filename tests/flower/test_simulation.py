@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sites import Family, check_loopback
 
 from fedforget import __version__
+from fedforget.parties.server import open_server
 from fedforget.runtime import directories
 from fedforget.runtime.flower.app_folder import write_app
-from fedforget.runtime.flower.network import Network
-from fedforget.runtime.flower.simulation import forget_records, run_once, simulate
+from fedforget.runtime.flower.network import Network, NetworkError
+from fedforget.runtime.flower.simulation import (
+    PROGRESS,
+    forget_records,
+    read_progress,
+    run_once,
+    simulate,
+)
 from fedforget.runtime.flower.trial import make_federation
 
 pytestmark = pytest.mark.usefixtures("campaign")
@@ -29,17 +43,25 @@ def test_twenty_clients_give_the_model_of_the_in_process_runtime(tmp_path: Path)
     make_federation(root, values, owners, n_clusters=4)
     shutil.copytree(root, twin)
     write_app(root / "app", __version__, server=root / "server", clients=root / "clients")
+    family, sockets = Family(), []
     with Network(tmp_path / "net", root / "app", simulation=True) as network:
+
+        def look(stage: str) -> None:
+            family.look(network)
+            sockets.append(check_loopback(family.alive()))
+
         network.start_superlink()
         for gone in (None, np.array([3, 14, 159, 265])):
             if gone is not None:
                 forget_records(root, gone, owners)
                 forget_records(twin, gone, owners)
-            result = run_once(network, root / "server", 20)
+            result = run_once(network, root / "server", 20, look)
             folders = sorted((twin / "clients").iterdir())
             expected = directories.run(twin / "server", folders)
             for key in ("round", "kind", "participants", "model", "attempts", "changed_bins"):
                 assert result[key] == expected[key], key
+    assert family.survivors() == []
+    assert max(sockets) > 10, "Ray was not looked at"
 
 
 def test_a_hundred_clients_run(tmp_path: Path) -> None:
@@ -47,3 +69,63 @@ def test_a_hundred_clients_run(tmp_path: Path) -> None:
     first, second = simulate(tmp_path / "root", values, owners, n_clusters=4, rounds=2, forget=5)
     assert (first["kind"], second["kind"]) == ("full", "delta")
     assert len(first["participants"]) == len(second["participants"]) == 100
+
+
+def test_runs_that_overlap_do_not_disturb_each_other(tmp_path: Path) -> None:
+    values, owners = records(300, 3)
+    make_federation(tmp_path, values, owners, n_clusters=3)
+    server = tmp_path / "server"
+    write_app(tmp_path / "app", __version__, server=server, clients=tmp_path / "clients")
+    with Network(tmp_path / "net", tmp_path / "app", simulation=True) as network:
+        network.start_superlink()
+        with (
+            open_server(server),
+            pytest.raises(NetworkError, match="in use by another process"),
+        ):
+            run_once(network, server, 3)
+
+        # One run is between its two rounds when another one begins and ends.
+        long = network.start_run(3, server=server, rounds=2, pause=45.0)
+
+        def committed() -> list[int]:
+            events = read_progress(server / PROGRESS, long)
+            return [event["round"] for event in events if event["event"] == "committed"]
+
+        wait_for(lambda: len(committed()) == 1)
+        assert run_once(network, server, 3)["round"] == 2
+        wait_for(lambda: len(committed()) == 2)
+    assert committed() == [1, 3]
+    assert read_progress(server / PROGRESS, long)[0]["event"] == "begin"
+
+
+def test_an_interrupted_simulation_leaves_nothing_behind(tmp_path: Path) -> None:
+    values, _ = records(300, 3)
+    np.savez(tmp_path / "records.npz", X=values)
+    before = set(Path("/tmp").glob("ray-*"))
+    command = [str(Path(sys.executable).parent / "fedforget"), "simulate", "--clients", "5"]
+    command += ["--clusters", "3", "--dataset", "records.npz"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    family = Family()
+
+    def ray_runs() -> bool:
+        family.look_at([process.pid])
+        return any("ClientAppActor" in name for name in family.names())
+
+    wait_for(ray_runs)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert family.survivors() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["records.npz"]
+    assert set(Path("/tmp").glob("ray-*")) <= before
+
+
+def wait_for(done: Callable[[], bool], seconds: float = 240.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.2)

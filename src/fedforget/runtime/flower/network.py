@@ -15,10 +15,11 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,8 +36,10 @@ OFFLINE = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Without this Ray takes the machine's outer address, and listens on all of them.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
-"""What keeps Flower and Ray from calling home."""
+"""What keeps Flower and Ray from calling home, and Ray on loopback."""
 
 
 class NetworkError(FedforgetError):
@@ -65,6 +68,7 @@ class Network:
         self.gate: subprocess.Popen[bytes] | None = None
         self.gate_port = self.port
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._files: list[IO[bytes]] = []
         for path in (self.home, self.logs):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,9 +88,12 @@ class Network:
     @property
     def environment(self) -> dict[str, str]:
         programs = str(Path(sys.executable).parent)
+        # The sockets of Ray need a short path, and its logs would stay where all can read them.
+        scratch = {} if self._scratch is None else {"RAY_TMPDIR": self._scratch.name}
         return {
             **os.environ,
             **OFFLINE,
+            **scratch,
             "FLWR_HOME": str(self.home),
             # Flower finds its own programs by their names.
             "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
@@ -126,6 +133,9 @@ class Network:
         command += ["--disable-runtime-dependency-installation"]
         if self.simulation:
             command += ["--simulation", "--insecure"]
+            self._scratch = self._scratch or tempfile.TemporaryDirectory(
+                prefix="ray-", dir="/tmp", ignore_cleanup_errors=True
+            )
         else:
             keys = self.app / "keys"
             if not (keys / "superlink.pem").exists():
@@ -233,8 +243,7 @@ class Network:
     def kill_node(self, name: str) -> None:
         """End a node at once, as a power cut would."""
         process = self.nodes.pop(name)
-        _signal(process, signal.SIGKILL)
-        process.wait()
+        _kill([process], _groups([process]))
 
     def stop_superlink(self) -> None:
         if self.superlink is not None:
@@ -249,6 +258,9 @@ class Network:
             _stop([self.gate])
             self.gate = None
         self.stop_superlink()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
         for file in self._files:
             file.close()
         self._files.clear()
@@ -326,13 +338,42 @@ def _toml(value: Any) -> str:
     return json.dumps(str(value) if isinstance(value, Path) else value)
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Signal a process and what it started; each has a session of its own."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+def _groups(processes: Sequence[subprocess.Popen[bytes]]) -> set[int]:
+    """The process groups of processes and of all that descends from them.
+
+    Everything is started here in a session of its own, and a SuperLink starts its helpers, among
+    them the ServerApp and Ray, in yet another one.
+    """
+    own, size = {process.pid for process in processes}, -1
+    groups = set(own)
+    listed = list(_listed())
+    while size != len(own):
+        size = len(own)
+        for pid, parent, group in listed:
+            if parent in own:
+                own.add(pid)
+                groups.add(group)
+    return groups
+
+
+def _listed() -> Iterator[tuple[int, int, int]]:
+    """Every process of this machine: its number, its parent's and its group's."""
+    if Path("/proc/self/stat").exists():
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                # Behind the name, which may hold anything, come the state and the numbers.
+                numbers = path.read_text(errors="replace").rpartition(")")[2].split()
+                yield int(path.parent.name), int(numbers[1]), int(numbers[2])
+        return
+    command = ["ps", "-A", "-o", "pid=,ppid=,pgid="]
+    for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines():
+        pid, parent, group = map(int, line.split())
+        yield pid, parent, group
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes in order, and what is left of them after a while at once."""
+    groups = _groups(processes)
     for process in processes:
         if process.poll() is None:
             process.terminate()
@@ -340,5 +381,12 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(0.1, end - time.monotonic()))
-        _signal(process, signal.SIGKILL)
+    _kill(processes, groups)
+
+
+def _kill(processes: Sequence[subprocess.Popen[bytes]], groups: set[int]) -> None:
+    for group in groups:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+    for process in processes:
         process.wait()
