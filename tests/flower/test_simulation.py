@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -69,6 +70,28 @@ def test_a_hundred_clients_run(tmp_path: Path) -> None:
     first, second = simulate(tmp_path / "root", values, owners, n_clusters=4, rounds=2, forget=5)
     assert (first["kind"], second["kind"]) == ("full", "delta")
     assert len(first["participants"]) == len(second["participants"]) == 100
+
+
+def test_after_a_restored_backup_the_round_becomes_a_full_one(tmp_path: Path) -> None:
+    values, owners = records(300, 3)
+    make_federation(tmp_path, values, owners, n_clusters=3)
+    server, restored = tmp_path / "server", tmp_path / "clients" / "client-1"
+    write_app(tmp_path / "app", __version__, server=server, clients=tmp_path / "clients")
+    with Network(tmp_path / "net", tmp_path / "app", simulation=True) as network:
+        network.start_superlink()
+        assert run_once(network, server, 3)["kind"] == "full"
+        shutil.copytree(restored, tmp_path / "backup")
+        forget_records(tmp_path, np.flatnonzero(owners == 1)[:5], owners)
+        assert run_once(network, server, 3)["kind"] == "delta"
+        shutil.rmtree(restored)
+        (tmp_path / "backup").rename(restored)
+        assert run_once(network, server, 3)["kind"] == "full"
+        assert run_once(network, server, 3)["kind"] == "delta"
+    lines = map(json.loads, (server / PROGRESS).read_text().splitlines())
+    refusals = [line["error"] for line in lines if line["event"] == "refused"]
+    assert refusals == ["BaseMismatchError"]
+    with open_server(server) as party:
+        assert party.status()["records"] == 300
 
 
 def test_runs_that_overlap_do_not_disturb_each_other(tmp_path: Path) -> None:

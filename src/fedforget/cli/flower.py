@@ -45,8 +45,10 @@ def init(
         written = write_app(folder, __version__, server=server, clients=clients, port=port)
 
     def in_words() -> None:
-        console.print(f"The app is in [bold]{folder}[/bold]. Next, at the SuperLink:")
-        console.print(f"  {folder}/make-keys.sh superlink NAME_OF_THIS_MACHINE", style="dim")
+        script = folder / "make-keys.sh"
+        console.print(f"The app is in [bold]{folder}[/bold]. Next, at the SuperLink or at a site:")
+        console.print(f"  {script} superlink NAME_OF_THIS_MACHINE", style="dim", soft_wrap=True)
+        console.print(f"  {script} node NAME_OF_THE_SITE", style="dim", soft_wrap=True)
         console.print("docs/deploy.md goes through all of it, step by step.")
 
     show({"folder": str(folder), "files": [str(path) for path in written]}, as_json, in_words)
@@ -54,12 +56,14 @@ def init(
 
 @app.command()
 def up(
-    clients: Annotated[int, typer.Option(help="How many clients, each with a SuperNode.")] = 3,
+    clients: Annotated[
+        int, typer.Option(min=1, help="How many clients, each with a SuperNode.")
+    ] = 3,
     folder: Annotated[
         Path, typer.Option(help="Where everything is put; found again the next time.")
     ] = Path("flower-trial"),
     rounds: Annotated[
-        int, typer.Option(help="Run so many rounds and stop; 0: stay until interrupted.")
+        int, typer.Option(min=0, help="Run so many rounds and stop; 0: stay until interrupted.")
     ] = 0,
     as_json: Json = False,
 ) -> None:
@@ -99,12 +103,13 @@ def up(
                     name: {"node": numbers[name], "pid": network.nodes[name].pid} for name in names
                 },
                 "logs": str(network.logs),
-                "run": f"FLWR_HOME={network.home} flwr run {app_folder} here --stream",
+                "run": network.command("run", str(network.app), "here", "--stream"),
             }
             if as_json:
                 print(json.dumps(state), flush=True)
             else:
                 console.print(_table(network, numbers))
+            if not rounds and not as_json:
                 console.print("Run a round, from another terminal:")
                 console.print(f"  {state['run']}", style="bold", soft_wrap=True)
             for _ in range(rounds):
@@ -133,11 +138,16 @@ def simulate(
         Path, typer.Option(help="Records: a .npz (X), .csv or .parquet file of numbers.")
     ],
     clients: Annotated[
-        int | None, typer.Option(help="How many clients; the file's own, if left out.")
+        int | None, typer.Option(min=1, help="How many clients; the file's own, if left out.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="How many rounds.")] = 3,
-    clusters: Annotated[int | None, typer.Option(help="Number of clusters K.")] = None,
-    forget: Annotated[int, typer.Option(help="Records forgotten before each later round.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="How many rounds.")] = 3,
+    clusters: Annotated[
+        int | None,
+        typer.Option(help="Number of clusters K; the file's labels, if it has any, say it too."),
+    ] = None,
+    forget: Annotated[
+        int, typer.Option(min=0, help="Records forgotten before each later round.")
+    ] = 10,
     seed: Annotated[int, typer.Option(help="Of the split and of what is forgotten.")] = 0,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Keep all directories in this new folder.")
@@ -149,7 +159,7 @@ def simulate(
     Records are dealt at random among the clients, scaled to [0, 1] by column. The first round is
     full; before each later one records are forgotten, and a delta round takes them out.
 
-    Example: `fedforget simulate --clients 100 --dataset celltype.npz --rounds 3`
+    Example: `fedforget simulate --clients 100 --dataset celltype.npz --clusters 4 --rounds 3`
     """
     import tempfile
     from contextlib import ExitStack
@@ -166,7 +176,8 @@ def simulate(
             data = load_file(dataset, n_clusters=clusters, n_clients=clients or 10, seed=seed)
             owners = data.clients if clients is None else iid(len(data.X), clients, seed=seed)
         except (OSError, ValueError) as error:
-            raise FedforgetError(str(error)) from None
+            # The reader speaks to Python; here its parameter is an option.
+            raise FedforgetError(str(error).replace("n_clusters", "--clusters")) from None
         if out is not None and out.exists():
             raise FedforgetError(f"{out} exists already; choose another folder")
         if out is not None:
@@ -235,9 +246,11 @@ def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
     from fedforget.runtime.flower.app_folder import write_app
     from fedforget.runtime.flower.trial import make_federation
 
-    if not (folder / "server").exists():
+    if not (folder / "app" / "pyproject.toml").exists():  # this is written last
         if folder.exists() and any(folder.iterdir()):
-            raise FedforgetError(f"{folder} is not empty and holds no trial; choose another folder")
+            raise FedforgetError(
+                f"{folder} is not empty and holds no whole trial; choose another folder"
+            )
         rng = np.random.default_rng(0)
         centres = rng.uniform(0.2, 0.8, (3, 2))
         values = (centres[rng.integers(3, size=300 * clients)]).clip(0, 1)

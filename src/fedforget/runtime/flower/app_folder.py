@@ -121,7 +121,8 @@ node)
     if [ ! -e "keys/nodes/$2" ]; then
         ssh-keygen -q -t ecdsa -b 384 -N "" -C "$2" -f "keys/nodes/$2"
     fi
-    echo "keys/nodes/$2.pub goes to the SuperLink"
+    echo "keys/nodes/$2.pub goes to the SuperLink; its fingerprint is"
+    ssh-keygen -l -f "keys/nodes/$2.pub"
     ;;
 *)
     sed -n '2,8p' "$0" | cut -c 3-

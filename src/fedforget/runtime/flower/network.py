@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -286,6 +287,13 @@ class Network:
             raise NetworkError(f"flwr {arguments[0]} failed: {text[-500:]}")
         found = re.search(r"^\{.*^\}", done.stdout, re.S | re.M)
         return json.loads(found.group() if found else "{}")
+
+    def command(self, *arguments: str) -> str:
+        """A command line of ``flwr``, to be typed elsewhere, that calls nobody but this network."""
+        variables = {"FLWR_HOME": str(self.home), **OFFLINE}
+        names = ("FLWR_HOME", "FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
+        parts = [f"{name}={shlex.quote(variables[name])}" for name in names]
+        return " ".join([*parts, shlex.join(["flwr", *arguments])])
 
     def online(self) -> dict[int, str]:
         """The state of every registered node, by its number."""
