@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from fedforget.cli.flower import _alone, _trial
 from fedforget.cli.main import app
 
 pytestmark = pytest.mark.usefixtures("flower")
@@ -46,3 +47,16 @@ def test_a_trial_that_was_cut_off_is_not_taken_up(tmp_path: Path) -> None:
     done = call("flower", "up", "--folder", tmp_path / "trial")
     assert done.exit_code == 1
     assert "no whole trial" in done.output
+
+
+def test_a_trial_that_is_running_is_not_disturbed(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    _trial(folder, 3)
+    (folder / "net").mkdir()
+    database = folder / "net" / "superlink.sqlite"
+    database.touch()
+    with _alone(folder):
+        done = call("flower", "up", "--folder", folder)
+    assert done.exit_code == 1
+    assert "in use by another" in " ".join(done.output.split())
+    assert database.exists()

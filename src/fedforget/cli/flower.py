@@ -85,8 +85,8 @@ def up(
     with plain_errors(), suppress(KeyboardInterrupt), _terminable():
         _check_installed()
         app_folder, names = _trial(folder, clients)
-        (folder / "net" / "superlink.sqlite").unlink(missing_ok=True)
-        with Network(folder / "net", app_folder) as network:
+        with _alone(folder), Network(folder / "net", app_folder) as network:
+            network.database.unlink(missing_ok=True)
             with messages.status("Starting a SuperLink and SuperNodes …"):
                 network.start_superlink()
                 numbers = {}
@@ -262,6 +262,21 @@ def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
     if len(names) != clients:
         raise FedforgetError(f"{folder} holds a trial of {len(names)} clients, not {clients}")
     return folder / "app", names
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second command off a trial's database and its clients."""
+    import fcntl
+
+    from fedforget.errors import FedforgetError
+
+    with (folder / "lock").open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise FedforgetError(f"{folder} is in use by another fedforget flower up") from None
+        yield
 
 
 def _wait_for_nodes(network: Network, numbers: dict[str, int]) -> None:
