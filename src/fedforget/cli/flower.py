@@ -246,7 +246,7 @@ def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
     from fedforget.runtime.flower.app_folder import write_app
     from fedforget.runtime.flower.trial import make_federation
 
-    if not (folder / "app" / "pyproject.toml").exists():  # this is written last
+    if not (folder / "app" / ".gitignore").exists():  # this is written last
         if folder.exists() and any(folder.iterdir()):
             raise FedforgetError(
                 f"{folder} is not empty and holds no whole trial; choose another folder"

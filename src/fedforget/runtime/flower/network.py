@@ -394,7 +394,7 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _kill(processes: Sequence[subprocess.Popen[bytes]], groups: set[int]) -> None:
     for group in groups:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):  # macOS: all of it has ended
             os.killpg(group, signal.SIGKILL)
     for process in processes:
         process.wait()
