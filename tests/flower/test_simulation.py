@@ -127,8 +127,11 @@ def test_an_interrupted_simulation_leaves_nothing_behind(tmp_path: Path) -> None
     np.savez(tmp_path / "records.npz", X=values)
     command = [str(Path(sys.executable).parent / "fedforget"), "simulate", "--clients", "5"]
     command += ["--clusters", "3", "--dataset", "records.npz"]
+    # Shells let what they start in the background ignore Ctrl-C, and so would this test's child.
+    listen = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL)"
+    listen += "; os.execv(sys.argv[1], sys.argv[1:])"
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-c", listen, *command],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         start_new_session=True,
