@@ -180,7 +180,7 @@ def test_files_without_clients_are_dealt(suffix: str, tmp_path: Path) -> None:
         ("a,b\n1,2\n3,nan\n", "row 1, column 1: nan is not finite"),
         ("client,label\n1,2\n", "no feature columns"),
         ("a,a\n1,2\n", "columns named twice: a"),
-        ("a,b\n1,2\n", "no labels to count: pass n_clusters"),
+        ("a,b\n1,2\n", "no labels to count: say how many clusters"),
     ],
 )
 def test_tables_that_cannot_be_used(text: str, message: str, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_archives_that_cannot_be_used(tmp_path: Path) -> None:
     np.savez(path, X=np.array([[0.0], [2.0]]))
     with pytest.raises(ValueError, match=r"values leave \[0, 1\]"):
         load_file(path, n_clusters=1, scale=False)
-    with pytest.raises(ValueError, match="n_clusters must be at least 1"):
+    with pytest.raises(ValueError, match="number of clusters must be at least 1"):
         load_file(path, n_clusters=0)
 
 

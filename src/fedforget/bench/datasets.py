@@ -344,10 +344,13 @@ def load_file(
 def _clusters_of(path: Path, n_clusters: int | None, label: npt.NDArray[Any] | None) -> int:
     if n_clusters is not None:
         if n_clusters < 1:
-            raise ValueError(f"n_clusters must be at least 1, got {n_clusters}")
+            raise ValueError(f"the number of clusters must be at least 1, got {n_clusters}")
         return n_clusters
     if label is None:
-        raise ValueError(f"{path.name} has no labels to count: pass n_clusters")
+        raise ValueError(
+            f"{path.name} has no labels to count: say how many clusters there are"
+            " (--clusters, or n_clusters in Python)"
+        )
     return len(np.unique(label))
 
 

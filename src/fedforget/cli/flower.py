@@ -176,8 +176,7 @@ def simulate(
             data = load_file(dataset, n_clusters=clusters, n_clients=clients or 10, seed=seed)
             owners = data.clients if clients is None else iid(len(data.X), clients, seed=seed)
         except (OSError, ValueError) as error:
-            # The reader speaks to Python; here its parameter is an option.
-            raise FedforgetError(str(error).replace("n_clusters", "--clusters")) from None
+            raise FedforgetError(str(error)) from None
         if out is not None and out.exists():
             raise FedforgetError(f"{out} exists already; choose another folder")
         if out is not None:
