@@ -841,9 +841,12 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
     length = runs.length[r]
     t = length if runs.status[r] == GROW else 0
     before, touched = desk.touched[0], desk.touched[1]
-    touched[:] = False
+    _clear(touched)
     desk.count[0] = 0
     in_doubt = 0
+    newcomers = False
+    for c in range(changed.shape[0]):
+        newcomers |= changed[c, 1] == 0
     while True:
         old = t < length
         if not old:
@@ -859,7 +862,7 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
         row = where[t]
         above = where[t - 1] if t > 0 else row
         before, touched = touched, before
-        desk.have[:] = False
+        _clear(desk.have)
         if t == 0:
             for k in range(desk.have.shape[0]):
                 _copy(cloud.values[runs.seeds[r, k]], desk.centres[k])
@@ -872,16 +875,17 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
                 runs.length[r] = t + 1 if not old else length
                 return RERUN
 
-        touched[:] = False
+        _clear(touched)
         desk.count[0] = 0
         if old:
             _lower_and_raise(rows, row, changed, touched, desk)
-            _estimate_new(cloud, rows, above, row, changed, t, radius2, desk)
+            if newcomers:
+                _estimate_new(cloud, rows, above, row, changed, t, radius2, desk)
         limit = _limit(rows.errors[row], slack)
         doubtful = 0
         if t > 0 and in_doubt > 0:
             doubtful = _list_doubtful(rows.near[row], rows.other[row], limit, desk.listed)
-        if old:
+        if old and newcomers:
             for c in range(changed.shape[0]):
                 if changed[c, 1] == 0:
                     desk.listed[doubtful] = changed[c, 0]
@@ -949,10 +953,17 @@ def _copy(source, target):
         target[i] = source[i]
 
 
+@inlined
+def _clear(flags):
+    """Set all to False; an assignment to the whole array takes longer.  OUT: flags."""
+    for i in range(flags.shape[0]):
+        flags[i] = False
+
+
 @lean_kernel
 def _list_moves(cloud, rows, above, row, touched, desk):
     """Note what has moved from one row to the next.  OUT: touched, desk."""
-    touched[:] = False
+    _clear(touched)
     desk.count[0] = 0
     for slot in range(cloud.weights.shape[0]):
         a, b = rows.labels[above, slot], rows.labels[row, slot]
@@ -1188,7 +1199,7 @@ def _store(i, estimate, k, labels, estimates, near, other, bound):
     return np.int32(1) if lowest - nearest <= bound else np.int32(0)
 
 
-@inlined
+@lean_kernel
 def _estimate_new(cloud, rows, above, row, changed, t, radius2, desk):
     """New points' estimates for all centres of a row, from scratch.  OUT: rows, desk."""
     d = cloud.turned.shape[0]
