@@ -87,12 +87,9 @@ class SeededPartition:
             # Clusters from `kept` on are dissolved below; only the others must be told.
             self._tally(rows[label < kept], -1)
         holes, movers = self.table.remove(rows)
-        if kept is not None:
-            self._seed_rows = self._seed_rows[:kept]
-        if len(movers):
-            moved = np.searchsorted(movers, self._seed_rows).clip(max=len(movers) - 1)
-            is_moved = movers[moved] == self._seed_rows
-            self._seed_rows = np.where(is_moved, holes[moved], self._seed_rows)
+        label = self.table.label[holes]
+        seeds = self._seed_rows[label] == movers
+        self._seed_rows[label[seeds]] = holes[seeds]
         if kept is not None:
             self._redraw(kept)
         return kept
@@ -111,7 +108,6 @@ class SeededPartition:
             self.table.label[rows] = label
             self._tally(rows, 1)
             return rows, None
-        self._seed_rows = self._seed_rows[:first]
         self.table.label[rows], self.table.d2[rows] = nearest(values, self.seeds[:first])
         self._redraw(first, rows)
         return rows, first
@@ -132,6 +128,7 @@ class SeededPartition:
         ``new`` are rows that no cluster counts yet, but that have met the kept seeds.
         """
         table = self.table
+        self._seed_rows = self._seed_rows[:kept]
         race = self._race(kept)
         if kept == 0:
             self._draw(race, None)

@@ -107,10 +107,9 @@ class RecordTable:
         Returns the holes and the rows that moved into them.  The freed rows are overwritten.
         """
         end = self._size - len(rows)
-        holes = rows[: int(np.searchsorted(rows, end))]
-        stays = np.ones(len(rows), dtype=np.bool_)
-        stays[rows[len(holes) :] - end] = False
-        movers = np.flatnonzero(stays) + end
+        holes, movers = rows[rows < end], np.arange(end, self._size)
+        if len(holes) < len(rows):
+            movers = np.delete(movers, rows[len(holes) :] - end)
         for column in self._columns.values():
             column[holes] = column[movers]
             column[end : self._size] = "" if column.dtype.kind == "U" else 0

@@ -359,8 +359,9 @@ class FederatedKMeans(CentreEstimator):
 
     def _some_ids(self) -> Ids:
         """A few of the held ids; they are all of one kind."""
-        tables = (client.partition.table for client in self._federation.clients.values())
-        return next((table.ids for table in tables), np.empty(0, dtype=np.int64))
+        for client in self._federation.clients.values():
+            return client.partition.table.ids
+        return np.empty(0, dtype=np.int64)
 
     def _changed(self, report: Report) -> Report:
         self._cache = {}

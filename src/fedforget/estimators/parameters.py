@@ -105,7 +105,7 @@ def column_of(values: Any, n: int, what: str) -> Ids:
 
 def check_distinct(ids: Ids, what: str = "ids") -> None:
     """Refuse ids that occur twice in one call."""
-    if ids.dtype.kind == "i" and len(ids) and bool((ids[1:] > ids[:-1]).all()):
+    if len(ids) < 2 or (ids.dtype.kind == "i" and bool((ids[1:] > ids[:-1]).all())):
         return
     distinct, counts = np.unique(ids, return_counts=True)
     if len(distinct) != len(ids):
@@ -138,8 +138,8 @@ def locate(ids: Any, held: Ids, find: Callable[[Ids], Ints]) -> tuple[Ids, Ints]
     check_same_kind(wanted, held, "ids")
     check_distinct(wanted)
     handles = find(wanted)
-    missing = wanted[handles < 0]
-    if len(missing):
+    if handles.min(initial=0) < 0:
+        missing = wanted[handles < 0]
         raise UnknownIdError(
             f"{len(missing)} of {len(wanted)} ids are not in the model: {name_some(missing)};"
             f" nothing was forgotten"
