@@ -189,7 +189,7 @@ class _Cache:
         # Products are computed when wanted; all of them, and at once, where a cluster has fewer
         # members than there are features.
         room = min(capacity, self.task.memory_limit // (_PRODUCTS_SHARE * 4 * capacity))
-        products = np.empty((room, capacity), dtype=np.float32)
+        products = _aligned((room, capacity), np.float32)
         place = np.full(capacity, -1, dtype=np.int64)
         known = np.zeros(room + 1, dtype=np.int64)
         if room == capacity and n < d * self.task.n_clusters:
@@ -217,10 +217,10 @@ class _Cache:
         room = max(0, task.memory_limit - self.cloud.products.nbytes) // self.row_bytes
         room = min(room, task.n_init * (task.max_iter + 1))
         rows = kernels.Trajectories(
-            labels=np.empty((room, capacity), dtype=np.int32),
-            estimates=np.empty((room, k, capacity), dtype=np.float32),
-            near=np.empty((room, capacity), dtype=np.float32),
-            other=np.empty((room, capacity), dtype=np.float32),
+            labels=_aligned((room, capacity), np.int32),
+            estimates=_aligned((room, k, capacity), np.float32),
+            near=_aligned((room, capacity), np.float32),
+            other=_aligned((room, capacity), np.float32),
             errors=np.empty((room, k)),
             norms=np.empty((room, k)),
             sums=np.empty((room, k, d + 1), dtype=np.int64),
@@ -454,3 +454,11 @@ def _count(work: Work, counters: Ints) -> None:
     points, distances = counters.tolist()
     work.points += points
     work.distances += distances
+
+
+def _aligned(shape: tuple[int, ...], dtype: type) -> Any:
+    """An uninitialised array that begins with a cache line, as its rows then do."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    buffer = np.empty(size + 64, dtype=np.uint8)
+    begin = -buffer.ctypes.data % 64
+    return buffer[begin : begin + size].view(dtype).reshape(shape)
