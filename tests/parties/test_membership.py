@@ -13,7 +13,7 @@ from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
 from fedforget.parties.client import ClientError, ClientParty, open_client
 from fedforget.parties.federation_file import FederationFile
-from fedforget.parties.folders import FolderError, FolderInUseError, write_private
+from fedforget.parties.folders import FolderError, FolderInUseError, being_made, write_private
 from fedforget.parties.server import ServerError, ServerParty, open_server
 from fedforget.runtime.directories import run
 
@@ -225,6 +225,34 @@ def test_directories_that_are_taken(tmp_path: Path) -> None:
         pass
     with pytest.raises(FolderError, match="cannot be made"):
         ClientParty.create(tmp_path / "file" / "below", "x")
+
+
+@pytest.mark.parametrize("strange", ["thesis.tex", "thesis/", ".unfinished/", "client.sqlite/"])
+def test_an_init_removes_nothing_that_is_not_its_own(tmp_path: Path, strange: str) -> None:
+    """Even where it takes the directory for one whose making was cut off."""
+    folder = tmp_path / "client"
+    folder.mkdir()
+    (folder / "identity.key").touch()
+    if strange.endswith("/"):
+        (folder / strange).mkdir()
+    else:
+        (folder / strange).touch()
+    if strange != ".unfinished/":
+        (folder / ".unfinished").touch()
+    before = sorted(folder.iterdir())
+    with pytest.raises(FolderError, match="not empty"):
+        ClientParty.create(folder, "x")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_two_inits_of_one_directory(tmp_path: Path) -> None:
+    with being_made(tmp_path / "client", ("identity.key",)):
+        write_private(tmp_path / "client" / "identity.key", bytes(32))
+        with pytest.raises(FolderInUseError):
+            ClientParty.create(tmp_path / "client", "x")
+        with pytest.raises(FolderInUseError), open_client(tmp_path / "client"):
+            pass
+        assert (tmp_path / "client" / "identity.key").exists()
 
 
 def test_rounds_that_cannot_begin(tmp_path: Path) -> None:

@@ -669,7 +669,7 @@ FULL = 4
 SINGLE = 2.0**-23
 """Twice the unit roundoff of single precision."""
 
-BLOCK = 64
+SLOT_BLOCK = 64
 """Slots come in blocks of so many: whole vectors of the machine, and nothing left over."""
 
 WORN = 32.0
@@ -1318,13 +1318,13 @@ def _list_doubtful(near, other, limit, listed):
     """List the points whose label is in doubt; returns how many.  OUT: listed."""
     bound = _bound(limit)
     count = 0
-    for begin in range(0, near.shape[0], BLOCK):
-        own, rest = near[begin : begin + BLOCK], other[begin : begin + BLOCK]
+    for begin in range(0, near.shape[0], SLOT_BLOCK):
+        own, rest = near[begin : begin + SLOT_BLOCK], other[begin : begin + SLOT_BLOCK]
         hits = np.int32(0)
-        for i in range(BLOCK):
+        for i in range(SLOT_BLOCK):
             hits += np.int32(1) if rest[i] - own[i] <= bound else np.int32(0)
         if hits > 0:
-            for i in range(BLOCK):
+            for i in range(SLOT_BLOCK):
                 listed[count] = begin + i
                 count += 1 if rest[i] - own[i] <= bound else 0
     return count
@@ -1408,13 +1408,13 @@ def _differ(before, after, witness):
     found = witness
     if witness < 0 or before[witness] == after[witness]:
         found = -1
-        for begin in range(0, before.shape[0], BLOCK):
-            one, two = before[begin : begin + BLOCK], after[begin : begin + BLOCK]
+        for begin in range(0, before.shape[0], SLOT_BLOCK):
+            one, two = before[begin : begin + SLOT_BLOCK], after[begin : begin + SLOT_BLOCK]
             hits = np.int32(0)
-            for i in range(BLOCK):
+            for i in range(SLOT_BLOCK):
                 hits += np.int32(1) if one[i] != two[i] else np.int32(0)
             if hits > 0:
-                for i in range(BLOCK):
+                for i in range(SLOT_BLOCK):
                     found = begin + i if one[i] != two[i] else found
                 break
     return found

@@ -165,7 +165,7 @@ class _Cache:
         self.absent: dict[int, ServerModel] = {}
         self.dropped: set[int] = set()
         n = len(names)
-        capacity = -(-(n + 16 + n // 32) // kernels.BLOCK) * kernels.BLOCK
+        capacity = -(-(n + 16 + n // 32) // kernels.SLOT_BLOCK) * kernels.SLOT_BLOCK
         self._order = np.arange(capacity, dtype=np.int64)
         self.free = list(range(capacity - 1, n - 1, -1))
         self.radius2 = self.slack = 0.0

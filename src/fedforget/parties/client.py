@@ -45,6 +45,7 @@ STORE = "client.sqlite"
 IDENTITY = "identity.key"
 SECRET = "records.key"
 FEDERATION = "federation.toml"
+ENROLMENT = "enrolment.json"
 
 Progress = Callable[[int], None]
 
@@ -118,14 +119,14 @@ class ClientParty:
             raise ClientError("a client's name has 1 to 200 characters, and is not *")
         identity = Identity(os.urandom(32))
         enrolment = {"name": name, "key": identity.public.hex()}
-        with being_made(folder):
+        with being_made(folder, (IDENTITY, SECRET, STORE, ENROLMENT)):
             write_private(folder / IDENTITY, identity.seed)
             write_private(folder / SECRET, os.urandom(16))
             store = Store(folder / STORE, create=True)
             with store.transaction():
                 store.put("name", name)
             store.close()
-            write_private(folder / "enrolment.json", json.dumps(enrolment, indent=1).encode())
+            write_private(folder / ENROLMENT, json.dumps(enrolment, indent=1).encode())
         return enrolment
 
     def join(self, federation: FederationFile | None, members: dict[str, Any]) -> dict[str, Any]:

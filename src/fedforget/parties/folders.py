@@ -5,14 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fedforget.errors import FedforgetError
 
 LOCK = "lock"
-UNFINISHED = "unfinished"
+UNFINISHED = ".unfinished"
+
+_ENDINGS = ("", ".new", "-journal", "-wal", "-shm")
+"""Of a file, of one being written, and of what SQLite puts beside it."""
 
 
 class FolderError(FedforgetError):
@@ -24,31 +27,44 @@ class FolderInUseError(FolderError):
 
 
 @contextmanager
-def being_made(folder: Path) -> Iterator[None]:
+def being_made(folder: Path, files: Iterable[str]) -> Iterator[None]:
     """Make a directory that only its owner can enter, and fill it in the body of the ``with``.
 
-    It must not hold anything yet, but what is left of a making that was cut off.  It cannot be
-    opened before the body ends well.
+    It must not hold anything yet, but what is left of a making that was cut off; that is removed.
+    It cannot be opened before the body has ended well.
+
+    Parameters
+    ----------
+    folder : the directory.
+    files : the names that the body writes.
     """
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file; choose another directory")
-    mark = folder / UNFINISHED
+    ours = {UNFINISHED} | {name + ending for name in files for ending in _ENDINGS}
     try:
-        held = list(folder.iterdir()) if folder.exists() else []
-        if not mark.exists() and any(path.name != LOCK for path in held):
-            raise FolderError(f"{folder} is not empty; choose another directory")
+        _check_vacant(folder, ours)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        for path in held:
-            if path != mark:
+        with _held(folder):
+            for path in _check_vacant(folder, ours):
                 path.unlink()
-        mark.touch(mode=0o600)
-        sync_folder(folder)
+            (folder / UNFINISHED).touch(mode=0o600)
+            sync_folder(folder)
+            yield
+            (folder / UNFINISHED).unlink()
+            sync_folder(folder)
     except OSError as error:
         raise FolderError(f"{folder} cannot be made: {error.strerror}") from None
-    yield
-    mark.unlink()
-    sync_folder(folder)
+
+
+def _check_vacant(folder: Path, ours: set[str]) -> list[Path]:
+    """What is left in a directory of a making that was cut off; anything else is refused."""
+    held = [path for path in folder.iterdir() if path.name != LOCK] if folder.exists() else []
+    begun = folder / UNFINISHED in held
+    for path in held:
+        if not begun or path.name not in ours or not stat.S_ISREG(path.lstat().st_mode):
+            raise FolderError(f"{folder} is not empty; choose another directory")
+    return held
 
 
 def check_private(folder: Path) -> None:
@@ -62,8 +78,6 @@ def check_private(folder: Path) -> None:
         raise FolderInUseError(f"{folder} is in use by another process; try again later") from None
     except OSError as error:
         raise FolderError(f"{folder} cannot be read: {error.strerror}") from None
-    if folder / UNFINISHED in paths:
-        raise FolderError(f"{folder} is unfinished: its init was cut off; run it again")
     for path, mode in zip(paths, modes, strict=True):
         if mode & 0o077:
             wanted = "700" if path.is_dir() else "600"
@@ -118,6 +132,14 @@ def sync_folder(folder: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Hold a directory for this process; a second one is told so instead of waiting."""
     check_private(folder)
+    with _held(folder):
+        if (folder / UNFINISHED).exists():
+            raise FolderError(f"{folder} is unfinished: its init was cut off; run it again")
+        yield
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:

@@ -64,7 +64,7 @@ class ServerParty:
         """Make a server; returns the federation file with the server's key in it."""
         identity = Identity(os.urandom(32))
         federation = replace(federation, server_key=identity.public.hex())
-        with being_made(folder):
+        with being_made(folder, (IDENTITY, FEDERATION, STORE)):
             write_private(folder / IDENTITY, identity.seed)
             write_private(folder / FEDERATION, federation.text().encode())
             database = Database(folder / STORE, _SCHEMA, create=True)
