@@ -1,21 +1,21 @@
 """Which datasets, how many trials and requests: the quick run, the full one, and one's own data.
 
-Time budgets of the full run, on one slow core of a shared machine, in minutes (FEMNIST's share in
-brackets); a run keeps what each cell took, and the page shows the sums:
+What the full run took on one core, in minutes (FEMNIST's share in brackets); a run keeps what each
+cell took, and the page shows the sums:
 
 ==============  ===========  ============================================================
-experiment      budget       what dominates
+experiment      minutes      what dominates
 ==============  ===========  ============================================================
-reference       3 (2)        K-means++ on FEMNIST, 3 starts; 400 starts on Covtype
-table1          20 (18)      MUFC's server on FEMNIST's 36,721 uniform points, 3 trials
-table2          5 (4)        the same
-fig3a, b, c     2            Gaussian and Celltype only
-random          32 (30)      FEMNIST: re-seeds of MUFC (2 min each), 2K, retraining
-adversarial     11 (8)       FEMNIST has 2 requests; the others 100, three times
-batch, clients  4            Celltype, Covtype; clients leave on all sets but FEMNIST
-secure          6 (4)        the whole protocol with 100 clients
-local-clusters  8 (6)        2K on FEMNIST
-others          7 (1)        re-seeding, Q-k-means, codes (Alg. 2), exactness
+reference       1            K-means++ on FEMNIST, 3 starts; 400 starts on Covtype
+table1          8 (6)        MUFC's server on FEMNIST's 36,721 uniform points, 3 trials
+table2          3 (2)        the same
+fig3a, b, c     1            Gaussian and Celltype only
+random          19 (18)      FEMNIST: re-seeds of MUFC (2 min each), 2K, retraining
+adversarial     2            FEMNIST has 2 requests; the others 100, three times
+batch, clients  2            Celltype, Covtype; clients leave on all sets but FEMNIST
+secure          1            the whole protocol with 100 clients
+local-clusters  3            2K on FEMNIST
+others          2            re-seeding, Q-k-means, codes (Alg. 2), exactness
 ==============  ===========  ============================================================
 
 FEMNIST is why some numbers below are small: one fit of MUFC as published takes it three minutes.
