@@ -7,8 +7,8 @@ cell took, and the page shows the sums:
 experiment      minutes      what dominates
 ==============  ===========  ============================================================
 reference       1            K-means++ on FEMNIST, 3 starts; 400 starts on Covtype
-table1          8 (6)        MUFC's server on FEMNIST's 36,721 uniform points, 3 trials
-table2          3 (2)        the same
+table1          8 (7)        MUFC's server on FEMNIST's 36,721 uniform points, 3 trials
+table2          3 (3)        the same
 fig3a, b, c     1            Gaussian and Celltype only
 random          19 (18)      FEMNIST: re-seeds of MUFC (2 min each), 2K, retraining
 adversarial     2            FEMNIST has 2 requests; the others 100, three times
