@@ -71,7 +71,7 @@ def change_and_compare(n: int, d: int, n_seeds: int, coarse: bool, seed: int) ->
     for _ in range(5):
         away = np.flatnonzero(held & (rng.random(n) < 0.3))
         rows = np.flatnonzero(np.isin(partition.table.ids, ids[away]))
-        step = partition.forget(rng.permutation(rows))
+        _, step = partition.forget(rng.permutation(rows))
         held[away] = False
         assert state(partition) == state(fresh(values[held], ids[held], n_seeds))
         assert step is None or 0 <= step < n_seeds
@@ -88,7 +88,7 @@ def test_only_a_lost_seed_makes_the_owner_draw_again(rng: np.random.Generator) -
     for victim in range(60):
         partition = fresh(values, ids, 5)
         drawn = partition.seed_ids.tolist()
-        step = partition.forget(np.array([victim]))
+        _, step = partition.forget(np.array([victim]))
         assert step == (drawn.index(victim) if victim in drawn else None)
         if step is not None:
             assert partition.seed_ids[:step].tolist() == drawn[:step]
@@ -145,7 +145,7 @@ def test_a_random_batch_hits_a_seed_as_often_as_counting_says(seed: int) -> None
     for trial in range(trials):
         ids = np.arange(n) + n * trial
         partition = fresh(values, ids, n_seeds)
-        reseeded += partition.forget(rng.choice(n, batch, replace=False)) is not None
+        reseeded += partition.forget(rng.choice(n, batch, replace=False))[1] is not None
     expected = 1.0 - stats.hypergeom(n, n_seeds, batch).pmf(0)
     assert expected < batch * n_seeds / n
     # One in 10,000 runs of a right implementation fails here.

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from fedforget.bench import paper
 from fedforget.bench.runner import Results
-from fedforget.bench.tables import label, mean_of, quiet_speed_up, ratios, speed_up, times
+from fedforget.bench.tables import (
+    label,
+    mean_of,
+    quiet_seconds,
+    quiet_speed_up,
+    ratios,
+    speed_up,
+    times,
+)
 
 
 @dataclass(frozen=True)
@@ -103,14 +111,7 @@ def _fast(results: Results) -> Iterator[Check]:
 def _floor(results: Results, dataset: str, method: str) -> str:
     """The two times behind a speed-up."""
     cells = results.of("random", dataset)
-    quiet = [
-        s
-        for one in cells
-        for s, redrawn in zip(
-            one.value["seconds"][method], one.value["reseeded"][method], strict=True
-        )
-        if not redrawn
-    ]
+    quiet = [s for one in cells for s in quiet_seconds(one, method)]
     again = [s for one in cells for s in one.value["retraining"]]
     return (
         f"{1e3 * statistics.median(again):.0f} ms of retraining over"

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,14 +161,14 @@ def quiet_speed_up(cell: Result, method: str) -> float:
     again = cell.value["retraining"]
     if not again or method not in cell.value["seconds"]:
         return math.nan
-    quiet = [
-        seconds
-        for seconds, redrawn in zip(
-            cell.value["seconds"][method], cell.value["reseeded"][method], strict=True
-        )
-        if not redrawn
-    ]
+    quiet = quiet_seconds(cell, method)
     return float(statistics.median(again) / statistics.median(quiet)) if quiet else math.nan
+
+
+def quiet_seconds(cell: Result, method: str) -> list[float]:
+    """The times of the removals after which no client drew again."""
+    both = zip(cell.value["seconds"][method], cell.value["reseeded"][method], strict=True)
+    return [seconds for seconds, redrawn in both if not redrawn]
 
 
 def mean_of(cells: Sequence[Result], measure: Callable[[Result, str], float], method: str) -> float:
@@ -345,29 +345,18 @@ def _quantisation(results: Results, dataset: str, step: float) -> float:
 def removal_times(results: Results) -> Table | None:
     """Fig. 3 (e)–(l) in numbers."""
     rows = []
-    for experiment in ("random", "adversarial"):
-        for name in results.plan.datasets:
-            cells = results.of(experiment, name)
-            if not cells:
+    for title, cells in _by_kind(results):
+        entries = []
+        for method in METHODS:
+            own = [one for one in cells if method in one.value["seconds"]]
+            if not own:
+                entries.append(Entry("—"))
                 continue
-            entries = []
-            for method in METHODS:
-                own = [one for one in cells if method in one.value["seconds"]]
-                if not own:
-                    entries.append(Entry("—"))
-                    continue
-                seconds = [s for one in own for s in one.value["seconds"][method]]
-                redrawn = [r for one in own for r in one.value["reseeded"][method]]
-                shown = (
-                    f"{duration(statistics.fmean(seconds))}; {duration(statistics.median(seconds))}"
-                )
-                if method != "DC-KM":
-                    shown += f"; {percent(statistics.fmean(redrawn))}"
-                entries.append(Entry(shown))
-            again = [s for one in cells for s in one.value["retraining"]]
-            entries.append(Entry(duration(statistics.median(again)) if again else "—"))
-            count = len(cells[0].value["seconds"]["MUFC"])
-            rows.append((f"{experiment}, {label(name)} ({count} × {len(cells)})", tuple(entries)))
+            middle = statistics.median(_seconds(own, method))
+            mean = duration(_mean_seconds(own, method))
+            entries.append(Entry(f"{mean}; {duration(middle)}{_redrawn(own, method)}"))
+        count = len(cells[0].value["seconds"]["MUFC"])
+        rows.append((f"{title} ({count} × {len(cells)})", (*entries, _retraining(cells))))
     if not rows:
         return None
     return Table(
@@ -384,21 +373,17 @@ def removal_times(results: Results) -> Table | None:
 def loss_drift(results: Results) -> Table | None:
     """Fig. 3 (d) and the appendix's loss ratios, in numbers."""
     rows = []
-    for experiment in ("random", "adversarial"):
-        for name in results.plan.datasets:
-            cells = results.of(experiment, name)
-            if not cells:
-                continue
-            entries = [
-                Entry(
-                    f"{statistics.fmean(one.value['ratios'][m][0] for one in cells):.3f} → "
-                    f"{statistics.fmean(one.value['ratios'][m][-1] for one in cells):.3f}"
-                    if all(m in one.value["ratios"] for one in cells)
-                    else "—"
-                )
-                for m in METHODS
-            ]
-            rows.append((f"{experiment}, {label(name)}", tuple(entries)))
+    for title, cells in _by_kind(results):
+        entries = [
+            Entry(
+                f"{statistics.fmean(one.value['ratios'][m][0] for one in cells):.3f} → "
+                f"{statistics.fmean(one.value['ratios'][m][-1] for one in cells):.3f}"
+                if all(m in one.value["ratios"] for one in cells)
+                else "—"
+            )
+            for m in METHODS
+        ]
+        rows.append((title, tuple(entries)))
     if not rows:
         return None
     return Table(
@@ -418,17 +403,15 @@ def batches(results: Results) -> Table | None:
             cells = [one for one in results.of("batch", name) if one.parameters["kind"] == kind]
             if not cells:
                 continue
-            entries = []
-            for method in METHODS:
-                seconds = [s for one in cells for s in one.value["seconds"][method]]
-                redrawn = [r for one in cells for r in one.value["reseeded"][method]]
-                shown = duration(statistics.fmean(seconds))
-                if method != "DC-KM":
-                    shown += f"; {percent(statistics.fmean(redrawn))}"
-                entries.append(Entry(f"{shown}; {times(mean_of(cells, speed_up, method))}"))
-            again = [s for one in cells for s in one.value["retraining"]]
-            entries.append(Entry(duration(statistics.median(again))))
-            rows.append((f"{label(name)}, {kind} records a request", tuple(entries)))
+            entries = [
+                Entry(
+                    f"{duration(_mean_seconds(cells, m))}{_redrawn(cells, m)};"
+                    f" {times(mean_of(cells, speed_up, m))}"
+                )
+                for m in METHODS
+            ]
+            title = f"{label(name)}, {kind} records a request"
+            rows.append((title, (*entries, _retraining(cells))))
     if not rows:
         return None
     return Table(
@@ -451,8 +434,7 @@ def clients(results: Results) -> Table | None:
             Entry(f"{duration(_mean_seconds(cells, m))}; {times(mean_of(cells, speed_up, m))}")
             for m in ("MUFC", "ours, 2K", "DC-KM")
         ]
-        again = statistics.median(s for one in cells for s in one.value["retraining"])
-        rows.append((label(name), (*entries, Entry(duration(again)))))
+        rows.append((label(name), (*entries, _retraining(cells))))
     if not rows:
         return None
     return Table(
@@ -464,8 +446,34 @@ def clients(results: Results) -> Table | None:
     )
 
 
+def _by_kind(results: Results) -> Iterator[tuple[str, list[Result]]]:
+    """The cells of random and of adversarial removals, dataset by dataset, where there are any."""
+    for experiment in ("random", "adversarial"):
+        for name in results.plan.datasets:
+            cells = results.of(experiment, name)
+            if cells:
+                yield f"{experiment}, {label(name)}", cells
+
+
+def _seconds(cells: Sequence[Result], method: str) -> list[float]:
+    return [s for one in cells for s in one.value["seconds"][method]]
+
+
 def _mean_seconds(cells: Sequence[Result], method: str) -> float:
-    return statistics.fmean(s for one in cells for s in one.value["seconds"][method])
+    return statistics.fmean(_seconds(cells, method))
+
+
+def _redrawn(cells: Sequence[Result], method: str) -> str:
+    """The share of requests after which a client drew again; DC-KM draws after every one."""
+    if method == "DC-KM":
+        return ""
+    redrawn = [r for one in cells for r in one.value["reseeded"][method]]
+    return f"; {percent(statistics.fmean(redrawn))}"
+
+
+def _retraining(cells: Sequence[Result]) -> Entry:
+    again = [s for one in cells for s in one.value["retraining"]]
+    return Entry(duration(statistics.median(again)) if again else "—")
 
 
 def secure(results: Results) -> Table | None:

@@ -841,7 +841,7 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
     length = runs.length[r]
     t = length if runs.status[r] == GROW else 0
     before, touched = desk.touched[0], desk.touched[1]
-    _clear(touched)
+    touched[:] = False
     desk.count[0] = 0
     in_doubt = 0
     newcomers = False
@@ -862,7 +862,7 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
         row = where[t]
         above = where[t - 1] if t > 0 else row
         before, touched = touched, before
-        _clear(desk.have)
+        desk.have[:] = False
         if t == 0:
             for k in range(desk.have.shape[0]):
                 _copy(cloud.values[runs.seeds[r, k]], desk.centres[k])
@@ -875,7 +875,7 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
                 runs.length[r] = t + 1 if not old else length
                 return RERUN
 
-        _clear(touched)
+        touched[:] = False
         desk.count[0] = 0
         if old:
             _lower_and_raise(rows, row, changed, touched, desk)
@@ -953,17 +953,10 @@ def _copy(source, target):
         target[i] = source[i]
 
 
-@inlined
-def _clear(flags):
-    """Set all to False; an assignment to the whole array takes longer.  OUT: flags."""
-    for i in range(flags.shape[0]):
-        flags[i] = False
-
-
 @lean_kernel
 def _list_moves(cloud, rows, above, row, touched, desk):
     """Note what has moved from one row to the next.  OUT: touched, desk."""
-    _clear(touched)
+    touched[:] = False
     desk.count[0] = 0
     for slot in range(cloud.weights.shape[0]):
         a, b = rows.labels[above, slot], rows.labels[row, slot]

@@ -75,8 +75,11 @@ class SeededPartition:
         """The seeds' ids, in the order of drawing."""
         return self.table.ids[self._seed_rows]
 
-    def forget(self, rows: Ints) -> int | None:
-        """Erase records; returns the first step drawn again (0-based), None if the seeds stand."""
+    def forget(self, rows: Ints) -> tuple[Ints, int | None]:
+        """Erase records; returns the rows into which others moved, and the first step drawn again.
+
+        Steps count from 0; None if the seeds stand.
+        """
         rows = np.sort(rows)
         label = self.table.label[rows]
         lost = label[self._seed_rows[label] == rows]  # a seed belongs to the cluster it seeds
@@ -92,7 +95,7 @@ class SeededPartition:
         self._seed_rows[label[seeds]] = holes[seeds]
         if kept is not None:
             self._redraw(kept)
-        return kept
+        return holes, kept
 
     def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> tuple[Ints, int | None]:
         """Add records; returns their rows, and the first step drawn again (None: seeds stand)."""

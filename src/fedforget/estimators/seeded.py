@@ -140,10 +140,8 @@ class SeededKMeans(CentreEstimator):
         wanted, rows = locate(
             ids, partition.table.ids, lambda wanted: self._index.find(self._keys(wanted))
         )
-        end = len(partition) - len(rows)
         self._index.drop(self._keys(wanted))
-        step = partition.forget(rows)
-        moved = rows[rows < end]
+        moved, step = partition.forget(rows)
         self._index.put(self._keys(partition.table.ids[moved]), moved)
         return Report("forget", removed=len(rows), reseeded=_from(step), seconds=watch.total())
 

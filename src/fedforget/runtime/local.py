@@ -293,9 +293,7 @@ class LocalFederation:
 def _forget_at(request: tuple[SimulatedClient, Ints]) -> tuple[Ints, int | None]:
     """Returns the rows into which other records moved, and the first step drawn again."""
     client, rows = request
-    end = len(client.partition) - len(rows)
-    step = client.partition.forget(rows)
-    return rows[rows < end], step
+    return client.partition.forget(rows)
 
 
 def _contribution(
