@@ -122,7 +122,7 @@ class QKMeans:
             missing = np.setdiff1d(wanted, table.ids)
             raise UnknownIdError(f"not held: {name_some(missing)}; nothing was deleted")
         gone = table.values[rows]
-        seeds_stand = self._records.forget(rows) is None
+        seeds_stand = self._records.forget(rows)[1] is None
         if seeds_stand and self._certify(gone):
             return True
         self._train()
