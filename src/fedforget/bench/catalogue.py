@@ -117,8 +117,6 @@ def _removals(
     reference: Reference,
 ) -> Iterator[Cell]:  # fmt: skip
     names = tuple(removals.CONTENDERS)
-    if kind == "adversarial" and dataset in HEAVY:
-        names = ("MUFC", "ours, K")
     settings: Value = {
         "kind": kind,
         "requests": requests,
@@ -158,9 +156,7 @@ def _batch(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]
 
 def _clients(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
     for name in plan.datasets:
-        if name in HEAVY:
-            continue
-        requests = max(1, min(10, library.get(name).n_clients // 3))
+        requests = max(1, min(plan.departures_of(name), library.get(name).n_clients // 3))
         for trial in range(plan.timing_trials_of(name)):
             yield _cell(
                 library, "clients", name, trial, _REMOVALS, removals.client_removals,
