@@ -354,6 +354,19 @@ def siphash_integers(key0, key1, tag, numbers, out0, out1):
         out0[i], out1[i] = _sip_finish(v0, v1, v2, v3)
 
 
+@kernel
+def siphash_vectors(key0, key1, vectors, out0, out1):
+    """:func:`siphash_messages` of vectors of int64, little-endian.  OUT: out0, out1."""
+    n, d = vectors.shape
+    for i in range(n):
+        v0, v1, v2, v3 = _sip_start(key0, key1)
+        for t in range(d):
+            v0, v1, v2, v3 = _sip_absorb(v0, v1, v2, v3, np.uint64(vectors[i, t]))
+        last = np.uint64((8 * d) & 0xFF) << np.uint64(56)
+        v0, v1, v2, v3 = _sip_absorb(v0, v1, v2, v3, last)
+        out0[i], out1[i] = _sip_finish(v0, v1, v2, v3)
+
+
 @inlined
 def draw(key0, key1, counter):
     """64 pseudorandom bits from a 128-bit key and a counter.
@@ -1164,7 +1177,8 @@ def _store_column(column, k, labels, estimates, near, other, bound):
     in_doubt = np.int32(0)
     for i in range(column.shape[0]):
         estimate = np.float32(column[i])
-        in_doubt += _store(i, estimate, k, labels, estimates, near, other, bound)
+        doubt = _store(i, estimate, k, labels, estimates, near, other, bound)
+        in_doubt = np.int32(in_doubt + doubt)
     return in_doubt
 
 
@@ -1174,7 +1188,8 @@ def _shift_column(a, b, f, x, g, y, k, labels, estimates, near, other, bound):
     in_doubt = np.int32(0)
     for i in range(estimates.shape[0]):
         estimate = a * estimates[i] + b + f * x[i] + g * y[i]
-        in_doubt += _store(i, estimate, k, labels, estimates, near, other, bound)
+        doubt = _store(i, estimate, k, labels, estimates, near, other, bound)
+        in_doubt = np.int32(in_doubt + doubt)
     return in_doubt
 
 

@@ -133,8 +133,8 @@ class ReplayingServer:
             return self.run(aggregate)
         changes = self.source.changes(aggregate, delta)
         n = len(cache.names)
-        n_new = sum(change.before == 0 for change in changes)
-        n_after = n + n_new - sum(change.after == 0 for change in changes)
+        n_new = [change.before for change in changes].count(0)
+        n_after = n + n_new - [change.after for change in changes].count(0)
         if n_after < self.n_clusters or 2 * len(changes) > n or n_new > len(cache.free):
             return self.run(aggregate)
         self.work = Work()
@@ -358,9 +358,11 @@ class _Cache:
         if len(cloud.products) <= cloud.known[0] < len(self.names):
             cloud.place[:] = -1
             cloud.known[0] = 0
-        moves = [(self._place(change), change.before, change.after) for change in changes]
-        changed = np.array(moves, dtype=np.int64).reshape(-1, 3)
-        self.total += sum(change.after - change.before for change in changes)
+        moves = []
+        for change in changes:
+            moves.append((self._place(change), change.before, change.after))
+            self.total += change.after - change.before
+        changed = np.array(moves, dtype=np.int64) if moves else _NOTHING
         if self.total * max(self.task.diameter, 1.0) >= 2.0**62:
             # The guard of the sums; building the points refuses what could overflow.
             self._restarts()
@@ -369,8 +371,8 @@ class _Cache:
             if change.after == 0:
                 self.free.append(self.slot_of.pop(change.name))
         status = self.runs.status.tolist()
-        stale = [number for number, state in enumerate(status) if state != kernels.READY]
-        if stale:
+        if any(status):
+            stale = [number for number, state in enumerate(status) if state != kernels.READY]
             self._run(stale, work)
 
     def _place(self, change: Change) -> int:
@@ -395,10 +397,7 @@ class _Cache:
         self._order[place + 1 : n] = self._order[place : n - 1]
         self._order[place] = slot
         assert change.coordinates is not None
-        low, high = change.key
-        lengths = kernels.put_point(
-            self.cloud, slot, change.coordinates, np.uint64(low), np.uint64(high)
-        )
+        lengths = kernels.put_point(self.cloud, slot, change.coordinates, *change.key)
         self._reach(len(change.coordinates), *lengths)
 
     # -- results -------------------------------------------------------------------------------

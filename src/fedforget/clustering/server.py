@@ -74,7 +74,7 @@ class Change:
     before: int
     after: int
     coordinates: Ints | None = None
-    key: tuple[int, int] = (0, 0)
+    key: tuple[np.uint64, np.uint64] = (np.uint64(0), np.uint64(0))
 
 
 class PointSource(Protocol):
@@ -115,7 +115,7 @@ class WeightedPoints:
             if after == difference:
                 point = aggregate.decode([name])
                 key = keys_of_vectors(self.seed, point)
-                change = Change(name, 0, after, point[0], (int(key.low[0]), int(key.high[0])))
+                change = Change(name, 0, after, point[0], (key.low[0], key.high[0]))
             else:
                 change = Change(name, after - difference, after)
             changes.append(change)
@@ -163,7 +163,7 @@ class UniformPoints:
                 new = self._scatter(
                     aggregate.decode([name]), np.array([first]), np.array([difference])
                 )
-                keys = zip(new.keys.low.tolist(), new.keys.high.tolist(), strict=True)
+                keys = zip(new.keys.low, new.keys.high, strict=True)
                 changes += [
                     Change(_replicate(name, number), 0, 1, point, key)
                     for number, point, key in zip(
