@@ -5,8 +5,8 @@ replay and by a full run of its own code (10 restarts).  Second table: the whole
 and server, of random records, against complete retraining with scikit-learn: K-means++ with Lloyd
 at the slowest client, then K-means++ with 10 restarts at the server on its n points.
 
-Removals and full runs take turns, a block of each at a time, and nothing else runs meanwhile: a full
-run between any two removals, or the thread of a progress bar, would have them find the caches cold.
+Removals and full runs take turns, a block of each at a time, and nothing else runs meanwhile: a
+full run between any two removals, or a progress bar's thread, would leave cold caches.
 """
 
 from __future__ import annotations

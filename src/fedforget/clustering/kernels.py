@@ -808,7 +808,7 @@ def replay(cloud, order, changed, rows, runs, desk, max_iter, radius2, slack, ma
         runs.contends[r] = (
             runs.status[r] == READY
             and _total(runs.about[r]) <= lowest + margin
-            and not _has_twin(order, rows, runs, r, desk)
+            and not _has_twin(rows, runs, r, desk)
         )
         if runs.contends[r]:
             work[1] += _add_losses(cloud, order, rows, runs, r, desk)
@@ -1429,7 +1429,7 @@ def _differ(before, after, witness):
 
 
 @lean_kernel
-def _has_twin(order, rows, runs, r, desk):
+def _has_twin(rows, runs, r, desk):
     """Whether an earlier contender has converged to the same clusters.  OUT: desk.
 
     It then has the same loss, bit for bit, and comes first.
@@ -1442,24 +1442,30 @@ def _has_twin(order, rows, runs, r, desk):
         if (
             runs.contends[earlier]
             and rows.witness[other] < 0
-            and _same_clusters(order, rows.labels[last], rows.labels[other], desk.twin)
+            and _same_clusters(rows.labels[last], rows.labels[other], desk.twin)
         ):
             return True
     return False
 
 
 @inlined
-def _same_clusters(order, one, two, twin):
-    """Whether labels differ by nothing but the clusters' numbers.  OUT: twin."""
+def _same_clusters(one, two, twin):
+    """Whether labels differ by nothing but the clusters' numbers.  OUT: twin.
+
+    No cluster is empty.  The last entry of ``twin`` is for slots without a point, of label -1.
+    """
     twin[:] = -1
-    for p in range(order.shape[0]):
-        a, b = one[order[p]], two[order[p]]
-        if twin[0, a] < 0 and twin[1, b] < 0:
-            twin[0, a] = b
-            twin[1, b] = a
-        elif twin[0, a] != b or twin[1, b] != a:
-            return False
-    return True
+    missing = twin.shape[0] - 1
+    for slot in range(one.shape[0]):
+        if missing == 0:
+            break
+        if one[slot] >= 0 and twin[one[slot]] < 0:
+            twin[one[slot]] = two[slot]
+            missing -= 1
+    differing = np.int32(0)
+    for slot in range(one.shape[0]):
+        differing = np.int32(differing + np.int32(twin[one[slot]] != two[slot]))
+    return differing == 0
 
 
 @lean_kernel

@@ -443,7 +443,7 @@ def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
         touched=np.empty((2, n_clusters), dtype=np.bool_),
         centres=np.empty((n_clusters, d)),
         have=np.empty(n_clusters, dtype=np.bool_),
-        twin=np.empty((2, n_clusters), dtype=np.int64),
+        twin=np.empty(n_clusters + 1, dtype=np.int32),
         column=np.empty(capacity),
         listed=np.empty(2 * capacity, dtype=np.int64),
     )
