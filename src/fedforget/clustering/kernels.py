@@ -775,9 +775,11 @@ class Desk(NamedTuple):
 
 
 @kernel
-def replay(cloud, order, changed, rows, runs, desk, max_iter, radius2, slack, mass, work):
+def replay(records, order, changed, max_iter, radius2, slack, mass, work):
     """Bring every recorded restart up to date with some changed weights.
 
+    ``records`` are a Cloud, Trajectories, Runs and a Desk, as plain tuples: numba reads the names
+    of named ones anew at each call from Python, and that takes as long as many a removal's rows.
     ``cloud`` holds the new weights, ``changed`` rows of (slot, old weight, new weight); a point
     that comes or goes has the old or new weight 0.  ``order`` lists the slots in use in canonical
     order.  ``radius2`` bounds squared distances from the origin, and ``slack`` the errors of two
@@ -789,6 +791,7 @@ def replay(cloud, order, changed, rows, runs, desk, max_iter, radius2, slack, ma
 
     OUT: rows, runs, desk; work (labels computed again, distances computed).
     """
+    cloud, rows, runs, desk = _named(records)
     for r in range(runs.status.shape[0]):
         if runs.status[r] == READY and not _winners_stand(
             cloud, changed, r, runs.seeds[r], runs.scores[r], work
@@ -814,9 +817,15 @@ def replay(cloud, order, changed, rows, runs, desk, max_iter, radius2, slack, ma
             work[1] += _add_losses(cloud, order, rows, runs, r, desk)
 
 
+@inlined
+def _named(records):
+    return Cloud(*records[0]), Trajectories(*records[1]), Runs(*records[2]), Desk(*records[3])
+
+
 @kernel
-def first_row(cloud, order, rows, row, seeds, desk, radius2, slack, work):
+def first_row(records, order, row, seeds, radius2, slack, work):
     """The first assignment of a restart, to its seeds.  OUT: the row of rows, desk, work."""
+    cloud, rows, _, desk = _named(records)
     n_clusters, d = seeds.shape[0], cloud.values.shape[1]
     for k in range(n_clusters):
         seed = cloud.values[seeds[k]]
@@ -1247,11 +1256,12 @@ def _inner(point, sums):
 
 
 @kernel
-def put_point(cloud, slot, coordinates, key0, key1):
+def put_point(records, slot, coordinates, key0, key1):
     """Put a point into a slot.  Returns its squared lengths, from the origin and from zero.
 
     OUT: cloud.
     """
+    cloud = Cloud(*records[0])
     d, capacity = cloud.turned.shape
     cloud.keys[0, slot] = key0
     cloud.keys[1, slot] = key1

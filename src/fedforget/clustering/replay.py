@@ -171,7 +171,8 @@ class _Cache:
         self.radius2 = self.slack = 0.0
         self.cloud = self._cloud_of(points, capacity)
         self.rows, self.runs = self._room(capacity)
-        self.desk = _desk(capacity, task.n_clusters, points.coordinates.shape[1])
+        desk = _desk(capacity, task.n_clusters, points.coordinates.shape[1])
+        self._records = tuple(map(tuple, (self.cloud, self.rows, self.runs, desk)))
         self._run(range(task.n_init), work)
 
     def _cloud_of(self, points: LatticePoints, capacity: int) -> kernels.Cloud:
@@ -302,12 +303,10 @@ class _Cache:
             runs.length[number] = 1
             runs.status[number] = kernels.GROW
             kernels.first_row(
-                self.cloud,
+                self._records,
                 self.order,
-                self.rows,
                 row,
                 runs.seeds[number],
-                self.desk,
                 self.radius2,
                 self.slack,
                 counters,
@@ -332,12 +331,9 @@ class _Cache:
         """Let the kernel bring every restart with rows up to date, however many rows it takes."""
         counters = np.zeros(2, dtype=np.int64)
         kernels.replay(
-            self.cloud,
+            self._records,
             self.order,
             changed,
-            self.rows,
-            self.runs,
-            self.desk,
             self.task.max_iter,
             self.radius2,
             self.slack,
@@ -397,7 +393,7 @@ class _Cache:
         self._order[place + 1 : n] = self._order[place : n - 1]
         self._order[place] = slot
         assert change.coordinates is not None
-        lengths = kernels.put_point(self.cloud, slot, change.coordinates, *change.key)
+        lengths = kernels.put_point(self._records, slot, change.coordinates, *change.key)
         self._reach(len(change.coordinates), *lengths)
 
     # -- results -------------------------------------------------------------------------------
