@@ -136,6 +136,24 @@ def test_freed_rows_are_overwritten() -> None:
     assert not (partition.table._columns["values"] == 0.123456789).any()
 
 
+def test_a_table_that_grows_leaves_nothing_behind() -> None:
+    partition = fresh(np.full((4, 2), 0.123456789), np.arange(1, 5), 2)
+    before = list(partition.table._columns.values())
+    keys = keys_of_ids(SECRET, np.arange(5, 55))
+    partition.learn(np.full((50, 2), 0.5), np.arange(5, 55), keys, np.arange(5, 55))
+    assert len(partition) == 54
+    for column in before:
+        assert not column.any()
+
+
+def test_an_erased_table_is_empty() -> None:
+    partition = fresh(np.full((4, 2), 0.123456789), np.arange(1, 5), 2)
+    columns = list(partition.table._columns.values())
+    partition.table.erase()
+    assert len(partition.table) == 0
+    assert not any(column.any() for column in columns)
+
+
 def test_a_random_batch_hits_a_seed_as_often_as_counting_says(seed: int) -> None:
     """P(no seed among R of n) is hypergeometric; RK/n bounds the chance of a re-seed."""
     n, n_seeds, batch, trials = 120, 4, 5, 1500

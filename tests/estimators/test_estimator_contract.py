@@ -147,6 +147,15 @@ def test_the_order_of_records():
     assert "north" not in model.clients_
 
 
+def test_a_client_that_leaves_leaves_nothing_in_memory():
+    model = fit()
+    table = model._federation.clients["north"].partition.table
+    columns = list(table._columns.values())
+    assert all(column.any() for column in columns)
+    model.forget_clients(["north"])
+    assert not any(column.any() for column in columns)
+
+
 def test_the_order_of_records_of_one_owner():
     model = SeededKMeans(3, random_state=0).fit(X, ids=IDS)
     model.forget(IDS[[40, 2, 3]])

@@ -41,6 +41,7 @@ def test_it_reads_what_it_writes() -> None:
         ('public_seed = "5e', 'public_seed = "5X', "model.public_seed", "public_seed"),
         ("dropout = 0.2", "dropout = 1.0", "protocol.dropout", "dropout"),
         ("dropout = 0.2", "dropout = 0.95", "protocol.dropout", "dropout"),
+        ("dropout = 0.2", "dropout = 0.45", "protocol.dropout", "dropout"),
         ("minimum = 2", "minimum = -1", "protocol.minimum", "minimum"),
         ("minimum = 2", "minimum = 2\nextra = 1", "protocol.extra", "extra"),
         ('name = "study"', 'name = ""', "name", "name"),

@@ -96,6 +96,7 @@ class RecordTable:
                 capacity = max(end, len(column) + len(column) // 2)
                 grown = np.zeros((capacity, *column.shape[1:]), dtype=dtype)
                 grown[:begin] = column[:begin]
+                _overwrite(column)
                 self._columns[name] = column = grown
             column[begin:end] = new
         self._size = end
@@ -112,6 +113,17 @@ class RecordTable:
             movers = np.delete(movers, rows[len(holes) :] - end)
         for column in self._columns.values():
             column[holes] = column[movers]
-            column[end : self._size] = "" if column.dtype.kind == "U" else 0
+            _overwrite(column[end : self._size])
         self._size = end
         return holes, movers
+
+    def erase(self) -> None:
+        """Overwrite everything; the table is empty then."""
+        for column in self._columns.values():
+            _overwrite(column)
+        self._size = 0
+
+
+def _overwrite(column: npt.NDArray[Any]) -> None:
+    """Leave nothing of some rows in memory."""
+    column[...] = "" if column.dtype.kind == "U" else 0

@@ -22,7 +22,7 @@ from fedforget.configuration import Configuration, Representatives, ServerPoints
 from fedforget.digests import Digest
 from fedforget.errors import FedforgetError
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.graph import Policy
+from fedforget.protocol.graph import Policy, too_demanding
 
 VERSION = 1
 Scale = Literal["none", "box"]
@@ -248,8 +248,8 @@ class _Reader:
         )
         if not result.name:
             raise self.error("name", "must not be empty")
-        if result.protocol.dropout + result.protocol.colluding >= 1:
-            raise self.error("protocol.dropout", "and protocol.colluding must sum to less than 1")
+        if too_demanding(result.protocol.dropout, result.protocol.colluding):
+            raise self.error("protocol.dropout", "twice, plus protocol.colluding, must be below 1")
         return result
 
     def part(self, data: dict[str, Any], title: str, kind: type[Any]) -> Any:

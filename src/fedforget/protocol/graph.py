@@ -21,6 +21,11 @@ COMPLETE = 32
 """Number of participants up to which the graph is complete."""
 
 
+def too_demanding(dropout: float, colluding: float) -> bool:
+    """Whether survivors may be too few for a majority that colluders cannot make two of."""
+    return 2 * Fraction(str(dropout)) + Fraction(str(colluding)) >= 1
+
+
 @dataclass(frozen=True)
 class Policy:
     """What a federation expects of its members in one round.
@@ -44,8 +49,12 @@ class Policy:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1 or not 0 <= self.colluding < 1:
             raise ValueError("dropout and colluding are shares of the participants, from 0 to 1")
-        if self.dropout + self.colluding >= 1:
-            raise ValueError("dropout and colluding together must leave somebody honest and alive")
+        if too_demanding(self.dropout, self.colluding):
+            raise ValueError(
+                f"dropout {self.dropout} and colluding {self.colluding} are too much together: twice"
+                " the one plus the other must be below 1, or no threshold lets a round end and"
+                " keeps a server that tells clients of different survivors from an input"
+            )
         if self.minimum < 1:
             raise ValueError(f"minimum must be at least 1, got {self.minimum}")
 
@@ -82,12 +91,12 @@ def _shares(n: int, policy: Policy) -> tuple[int, int]:
 
 def _complete(n: int, policy: Policy) -> Plan:
     """Everybody is everybody's neighbour: so large a majority that colluding in both of two groups
-    does not make two of it, if that many are left."""
-    colluding, lost = _shares(n, policy)
-    wanted = (n + colluding) // 2 + 1
-    threshold = min(n, wanted, max(n // 2 + 1, colluding + 1, n - lost))
-    exposure = 0.0 if 2 * threshold <= n + colluding else float("-inf")
-    return Plan(n - 1, threshold, exposure, 0.0 if n - lost < threshold else float("-inf"))
+    does not make two of it.
+
+    With c colluding and l lost, 2l + c < n by the policy, so that as many as it takes are left.
+    """
+    colluding, _ = _shares(n, policy)
+    return Plan(n - 1, (n + colluding) // 2 + 1, float("-inf"), float("-inf"))
 
 
 def _threshold(n: int, degree: int, policy: Policy) -> Plan | None:

@@ -234,9 +234,10 @@ class LocalFederation:
         joined: tuple[Name, ...] = (),
     ) -> Report:
         """Bring the aggregate and the model up to date with what clients report."""
-        contributions = []
+        contributions, gone = [], []
         for name in left:
             client = self.clients.pop(name)
+            gone.append(client)
             del self._by_number[client.number]
             nothing = Histogram(self.config.grid.n_features)
             contributions.append(_contribution(client, nothing, leaves=True))
@@ -251,6 +252,8 @@ class LocalFederation:
             self.aggregate += delta
             self.model = self.server.update(self.aggregate, delta)
         watch.lap("server")
+        for client in gone:
+            client.partition.table.erase()
         return Report(
             verb,
             removed=removed,
