@@ -22,10 +22,10 @@ def bench() -> None:
 @app.command()
 def paper(
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few minutes, on data that needs no files.")
+        bool, typer.Option("--quick", help="A minute or two, on data that needs no files.")
     ] = False,
     only: Annotated[
-        str | None, typer.Option(help="Some experiments, such as table1,fig3d; see below.")
+        str | None, typer.Option(help="Some experiments, such as table1,fig3d; see above.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="The folder with the data files.", metavar="DIR")
@@ -47,8 +47,8 @@ def paper(
     Each finished piece is kept in OUT/cells; a run that is cut off goes on from there. Numbers are
     written as JSON and CSV, figures as PNG and SVG, and all of it as one page, OUT/index.html.
 
-    Experiments: table1, table2, fig3a … fig3l, appendix, batch, clients, secure, local-clusters,
-    theorem1, theorem3, reseeding, q-k-means, codes, exactness, beyond.
+    Experiments: table1, table2, fig3, fig3a … fig3l, random, adversarial, appendix, batch, clients,
+    secure, local-clusters, theorem1, theorem3, reseeding, q-k-means, codes, exactness, beyond.
 
     Example: `fedforget bench paper --quick --only table1,fig3f`
     """

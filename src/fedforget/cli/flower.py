@@ -156,8 +156,9 @@ def simulate(
 ) -> None:
     """Simulate a federation of many clients on Flower's engine.
 
-    Records are dealt at random among the clients, scaled to [0, 1] by column. The first round is
-    full; before each later one records are forgotten, and a delta round takes them out.
+    With --clients, records are dealt at random; otherwise by the file's column "client", or to ten
+    clients with a few clusters each. Columns are scaled to [0, 1]. The first round is full; before
+    each later one records are forgotten, and a delta round takes them out.
 
     Example: `fedforget simulate --clients 100 --dataset celltype.npz --clusters 4 --rounds 3`
     """

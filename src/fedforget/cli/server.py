@@ -177,6 +177,7 @@ def enrol(
         console.print(f"Epoch {members['epoch']}: {', '.join(sorted(new)) or 'nobody'}")
         console.print(f"Give every member the file [bold]{path}[/bold]:")
         console.print(f"  fedforget client join CLIENT --epoch {path}", style="dim")
+        console.print("  (a new member's first time: also --federation FILE)", style="dim")
 
     show(result, as_json, in_words)
 
@@ -200,13 +201,13 @@ def status(folder: Folder, as_json: Json = False) -> None:
 def model(
     folder: Folder,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A .csv, .json or .npz file to write.")
+        Path | None, typer.Option("-o", "--out", help="A .csv, .json or .npz file to write; labels need one of the latter.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Export the centroids, in the original units and with the features' names.
 
-    Example: `fedforget server model server/ -o centroids.csv`
+    Example: `fedforget server model server/ -o centroids.npz`
     """
     from rich.table import Table
 

@@ -86,7 +86,7 @@ class FederatedKMeans(CentreEstimator):
         Most Lloyd iterations of a restart.
     tol : float, default=0.0
         Stop when the centres move by less than this, relative to the variance; 0 iterates until
-        no label changes.
+        no label changes.  With more than 0 the server runs in full after every change.
     n_jobs : int, default=None
         Clients that work at a time, in threads.  The result is the same for any number.
     random_state : int, RandomState or None, default=None
