@@ -180,7 +180,7 @@ def test_a_share_of_the_participants_is_what_the_decimals_say(share: float, n: i
 
 @pytest.mark.parametrize("n", range(1, 200))
 def test_policies_just_short_of_too_demanding_keep_their_promises(n: int) -> None:
-    """As many may vanish and collude as a policy may say; enough are left, and no two majorities."""
+    """With the most that may vanish and collude, enough are left, and no two majorities."""
     for dropout, colluding in ((0.499, 0.001), (0.3, 0.399), (0.05, 0.899), (0.0, 0.999)):
         policy = Policy(dropout=dropout, colluding=colluding)
         found, (bad, lost) = plan(n, policy), shares_of(n, policy)

@@ -201,7 +201,12 @@ def status(folder: Folder, as_json: Json = False) -> None:
 def model(
     folder: Folder,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A .csv, .json or .npz file to write; labels need one of the latter.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="A .csv, .json or .npz file to write; `client labels` reads the last two.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -51,7 +51,7 @@ class Policy:
             raise ValueError("dropout and colluding are shares of the participants, from 0 to 1")
         if too_demanding(self.dropout, self.colluding):
             raise ValueError(
-                f"dropout {self.dropout} and colluding {self.colluding} are too much together: twice"
+                f"dropout {self.dropout} and colluding {self.colluding} are too much: twice"
                 " the one plus the other must be below 1, or no threshold lets a round end and"
                 " keeps a server that tells clients of different survivors from an input"
             )
