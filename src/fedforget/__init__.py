@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedforget.errors import (
+        CutOffError,
         DataTraceWarning,
         DuplicateIdError,
         FedforgetError,
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 # Names are imported when they are first used: scikit-learn and numba take a second to load, which
 # a command line that only prints its help should not spend.
 _HOME = {
+    "CutOffError": "fedforget.errors",
     "DataTraceWarning": "fedforget.errors",
     "DuplicateIdError": "fedforget.errors",
     "FederatedKMeans": "fedforget.estimators",
@@ -47,6 +49,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "CutOffError",
     "DataTraceWarning",
     "DuplicateIdError",
     "FederatedKMeans",

@@ -26,6 +26,10 @@ class LatticeOverflowError(FedforgetError, ValueError):
     """Integer sums that could leave 64 bits; refused before anything is computed."""
 
 
+class CutOffError(FedforgetError, RuntimeError):
+    """A model whose last change was interrupted; it is neither the old one nor the new one."""
+
+
 class ModelFileError(FedforgetError, ValueError):
     """A saved model that cannot be read, or does not reproduce what it claims."""
 

@@ -9,7 +9,10 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedforget import DataTraceWarning, FederatedKMeans, SeededKMeans
+from fedforget import CutOffError, DataTraceWarning, FederatedKMeans, SeededKMeans
+from fedforget.clustering.partition import SeededPartition
+from fedforget.clustering.replay import ReplayingServer
+from fedforget.runtime.sums import PlainSum
 
 N, D = 60, 3
 _rng = np.random.default_rng(2023)
@@ -154,6 +157,70 @@ def test_a_client_that_leaves_leaves_nothing_in_memory():
     assert all(column.any() for column in columns)
     model.forget_clients(["north"])
     assert not any(column.any() for column in columns)
+
+
+@pytest.mark.parametrize("aggregation", ["plain", "scma", "secure", "centroids"])
+def test_a_copy_forgets_for_itself(aggregation):
+    """And what happens to it does not show in the original."""
+    model = fit(aggregation=aggregation)
+    digest, held = model.model_digest_, model.ids_.tolist()
+    twin = copy.deepcopy(model)
+    twin.forget(IDS[:3])
+    fresh = fit(np.arange(3, N), aggregation=aggregation)
+    assert twin.model_digest_ == fresh.model_digest_ != digest
+    assert (model.model_digest_, model.ids_.tolist()) == (digest, held)
+    model.forget(IDS[:3])
+    assert model.model_digest_ == fresh.model_digest_
+
+
+INTERRUPTIONS = {
+    "the client": (SeededPartition, "forget"),
+    "the sum": (PlainSum, "__call__"),
+    "the server": (ReplayingServer, "update"),
+}
+
+
+@pytest.mark.parametrize("place", INTERRUPTIONS)
+def test_a_change_that_is_cut_off_leaves_a_model_that_says_so(place, monkeypatch, tmp_path):
+    model = fit()
+    model.save(tmp_path / "model.npz")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*INTERRUPTIONS[place], interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.forget(IDS[0])
+    uses = [
+        lambda: model.cluster_centers_, lambda: model.labels_, lambda: model.ids_,
+        lambda: model.predict(X), lambda: model.forget(IDS[1]), lambda: model.model_digest_,
+        lambda: model.learn(NEW_X, clients=NEW_WARDS, ids=NEW_IDS),
+        lambda: model.save(tmp_path / "torn.npz"),
+    ]  # fmt: skip
+    for use in uses:
+        with pytest.raises(CutOffError, match="fit it again, or load it"):
+            use()
+    assert not (tmp_path / "torn.npz").exists()
+    again = FederatedKMeans.load(tmp_path / "model.npz")
+    again.forget(IDS[0])
+    assert again.model_digest_ == model.fit(X[1:], clients=WARDS[1:], ids=IDS[1:]).model_digest_
+
+
+def test_a_change_of_one_owner_that_is_cut_off(monkeypatch):
+    model = SeededKMeans(3, random_state=0).fit(X, ids=IDS)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SeededPartition, "forget", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.forget(IDS[0])
+    for use in (lambda: model.ids_, lambda: model.forget(IDS[0]), lambda: model.predict(X)):
+        with pytest.raises(CutOffError):
+            use()
+    assert model.fit(X, ids=IDS).ids_.tolist() == list(IDS)
 
 
 def test_the_order_of_records_of_one_owner():

@@ -2,9 +2,11 @@
 
 import copy
 import json
+import os
 import pickle
 import stat
 import zipfile
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -629,3 +631,43 @@ def test_tampered_headers(saved, path):
                     variants.append((f"{at} = {wrong}", {**entries, name: text}))
     assert variants
     assert _not_refused(model, path, variants) == []
+
+
+@pytest.mark.parametrize(
+    "local", [np.int64(4), {np.int64(0): np.int64(4), 1: 2}, MappingProxyType({0: 3})], ids=str
+)
+def test_local_clusters_of_any_number_type_are_saved(local, tmp_path):
+    rng = np.random.default_rng(0)
+    model = FederatedKMeans(2, bounds=(0, 1), step=0.1, random_state=0, local_clusters=local)
+    model.fit(rng.random((30, 2)), clients=np.arange(30) % 2)
+    model.save(tmp_path / "m.npz")
+    assert FederatedKMeans.load(tmp_path / "m.npz").model_digest_ == model.model_digest_
+
+
+def test_names_of_another_kind_in_local_clusters_are_refused():
+    rng = np.random.default_rng(0)
+    model = FederatedKMeans(2, bounds=(0, 1), step=0.1, local_clusters={"0": 9})
+    with pytest.raises(ValueError, match="names in local_clusters of mixed type"):
+        model.fit(rng.random((30, 2)), clients=np.arange(30) % 2)
+
+
+def test_a_leftover_of_a_killed_process_is_in_nobody_s_way(tmp_path):
+    model = SeededKMeans(2, random_state=0).fit(np.random.default_rng(0).random((9, 2)))
+    leftover = tmp_path / f".m.npz.{os.getpid()}.tmp"
+    leftover.touch()
+    model.save(tmp_path / "m.npz")
+    assert {path.name for path in tmp_path.iterdir()} == {"m.npz", leftover.name}
+    assert (tmp_path / "m.npz").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_fitted_random_state_is_saved(tmp_path):
+    model = SeededKMeans(2, random_state=1).fit(np.random.default_rng(0).random((9, 2)))
+    model.set_params(random_state=99)
+    model.save(tmp_path / "m.npz")
+    assert SeededKMeans.load(tmp_path / "m.npz").random_state == 1
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_equal_rows_beyond_all_bounds_are_refused_by_fit(n):
+    with pytest.raises(ValueError, match="its square could overflow"):
+        SeededKMeans(1).fit(np.full((n, 2), 1e200))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,8 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedforget.clustering.distance import MAX_MAGNITUDE, Floats, Labels, nearest, pairwise
+from fedforget.errors import CutOffError
+from fedforget.report import Report
 
 
 class CentreEstimator(
@@ -27,6 +29,7 @@ class CentreEstimator(
     """A clustering by centres; rows belong to the nearest one, ties to the earlier."""
 
     n_features_in_: int
+    _torn = False
 
     def _centres(self) -> Floats:
         """The centres, in the space that was clustered."""
@@ -61,6 +64,18 @@ class CentreEstimator(
         """As scikit-learn's check, which takes a tenth of a removal even when all is well."""
         if "n_features_in_" not in self.__dict__:
             check_is_fitted(self)
+        if self._torn:
+            raise CutOffError(
+                "a change of this model was cut off, so it is neither the old one nor the new one;"
+                " fit it again, or load it from a file"
+            )
+
+    def _change(self, change: Callable[[], Report]) -> Report:
+        """Carry a change out.  A model whose change does not come to its end refuses further use."""
+        self._torn = True
+        report = change()
+        self._torn = False
+        return report
 
     def _rows(self, X: npt.ArrayLike) -> Floats:
         self._check_fitted()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, Self
 
@@ -194,6 +194,9 @@ class FederatedKMeans(CentreEstimator):
             check_distinct(id_column)
             root = root_secret(self.random_state)
             config = self._configure(self._bounds_for(rows), self._step_for(n), root)
+            if isinstance(config.local_clusters, Mapping):
+                named = parse_ids(list(config.local_clusters), "clients")
+                check_same_kind(named, names, "names in local_clusters")
             self._check_new(config, rows, n, check_flag("clip", self.clip))
             federation = LocalFederation(config, root, self.aggregation, self.n_jobs)
             report = federation.learn(rows, id_column, names, _conversion(config.grid, self.clip))
@@ -277,6 +280,7 @@ class FederatedKMeans(CentreEstimator):
         self._federation = federation
         self._parameters = parameters
         self._cache: dict[str, Any] = {}
+        self._torn = False
         self.bounds_ = federation.config.grid.bounds.copy()
         self.step_ = federation.config.grid.step
 
@@ -296,7 +300,7 @@ class FederatedKMeans(CentreEstimator):
         """
         self._check_fitted()
         _, handles = locate(ids, self._some_ids(), self._federation.find)
-        return self._changed(self._federation.forget(handles))
+        return self._change(lambda: self._federation.forget(handles))
 
     def forget_clients(self, names: Any) -> Report:
         """Erase clients with all their records.
@@ -319,7 +323,7 @@ class FederatedKMeans(CentreEstimator):
                 f"{len(missing)} of {len(wanted)} clients are not in the federation:"
                 f" {name_some(missing)}; nothing was forgotten"
             )
-        return self._changed(self._federation.forget_clients(wanted.tolist()))
+        return self._change(lambda: self._federation.forget_clients(wanted.tolist()))
 
     def learn(self, X: npt.ArrayLike, *, clients: Any = None, ids: Any) -> Report:
         """Add records, at old clients or new ones.
@@ -348,7 +352,8 @@ class FederatedKMeans(CentreEstimator):
         refuse_held(new, federation.find(new))
         config, clip = federation.config, self._parameters["clip"]
         self._check_new(config, rows, len(federation) + len(rows), clip)
-        return self._changed(federation.learn(rows, new, names, _conversion(config.grid, clip)))
+        conversion = _conversion(config.grid, clip)
+        return self._change(lambda: federation.learn(rows, new, names, conversion))
 
     def _names_for(self, clients: Any, n: int) -> Ids:
         if clients is not None:
@@ -363,9 +368,9 @@ class FederatedKMeans(CentreEstimator):
             return client.partition.table.ids
         return np.empty(0, dtype=np.int64)
 
-    def _changed(self, report: Report) -> Report:
+    def _change(self, change: Callable[[], Report]) -> Report:
         self._cache = {}
-        return report
+        return super()._change(change)
 
     # -- the model -----------------------------------------------------------------------------
 
@@ -484,7 +489,10 @@ class FederatedKMeans(CentreEstimator):
         bounds = parameters["bounds"]
         parameters["bounds"] = None if bounds is None else np.asarray(bounds).tolist()
         parameters["random_state"] = files.plain_random_state(parameters["random_state"])
-        local = parameters.pop("local_clusters")
+        local: Any = parameters.pop("local_clusters")
+        if local is not None:
+            checked = federation.config.local_clusters
+            local = list(checked.items()) if isinstance(checked, Mapping) else checked
         arrays = {
             "values": self._values(),
             "ids": self.ids_,
@@ -501,7 +509,7 @@ class FederatedKMeans(CentreEstimator):
             {
                 "estimator": "FederatedKMeans",
                 "parameters": _plain(parameters),
-                "local_clusters": list(local.items()) if isinstance(local, dict) else local,
+                "local_clusters": local,
                 "step": self.step_,
                 "secret": federation.root.data.hex(),
                 "reported_by": list(federation.clients),

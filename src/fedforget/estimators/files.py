@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,9 @@ def write(path: str | PathLike[str], header: dict[str, Any], arrays: Arrays) -> 
     text = json.dumps(header | {"seal": _seal(header, arrays)}, sort_keys=True)
     members: dict[str, Any] = {"header": np.frombuffer(text.encode(), dtype=np.uint8)}
     members |= arrays
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    # Only its owner may read it, and no leftover of a killed process is in its way.
+    descriptor, name = mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             np.savez(file, **members)

@@ -102,7 +102,10 @@ class SeededKMeans(CentreEstimator):
             if n_clusters > n:
                 raise ValueError(f"n_samples={n} should be at least n_clusters={n_clusters}")
             id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
+            # Where rows differ, too large values show in the distances.
+            check_values(rows[:1])
             self._build(rows, id_column, n_clusters, root_secret(self.random_state))
+            self._random_state = self.random_state
         return self
 
     def _build(self, rows: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
@@ -119,6 +122,7 @@ class SeededKMeans(CentreEstimator):
         self._root, self._secret, self._index = root, secret, index
         self._partition = partition
         self._next_arrival = len(ids)
+        self._torn = False
 
     # -- forgetting and learning ---------------------------------------------------------------
 
@@ -140,10 +144,14 @@ class SeededKMeans(CentreEstimator):
         wanted, rows = locate(
             ids, partition.table.ids, lambda wanted: self._index.find(self._keys(wanted))
         )
-        self._index.drop(self._keys(wanted))
-        moved, step = partition.forget(rows)
-        self._index.put(self._keys(partition.table.ids[moved]), moved)
-        return Report("forget", removed=len(rows), reseeded=_from(step), seconds=watch.total())
+
+        def change() -> Report:
+            self._index.drop(self._keys(wanted))
+            moved, step = partition.forget(rows)
+            self._index.put(self._keys(partition.table.ids[moved]), moved)
+            return Report("forget", removed=len(rows), reseeded=_from(step), seconds=watch.total())
+
+        return self._change(change)
 
     def learn(self, X: npt.ArrayLike, *, ids: Any) -> Report:
         """Add records.
@@ -170,9 +178,13 @@ class SeededKMeans(CentreEstimator):
         refuse_held(new, self._index.find(keys))
         arrival = np.arange(self._next_arrival, self._next_arrival + len(new))
         self._next_arrival += len(new)
-        added, step = self._partition.learn(rows, new, keys, arrival)
-        self._index.put(keys, added)
-        return Report("learn", added=len(new), reseeded=_from(step), seconds=watch.total())
+
+        def change() -> Report:
+            added, step = self._partition.learn(rows, new, keys, arrival)
+            self._index.put(keys, added)
+            return Report("learn", added=len(new), reseeded=_from(step), seconds=watch.total())
+
+        return self._change(change)
 
     def _keys(self, ids: Ids) -> Keys:
         return keys_of_ids(self._secret, ids)
@@ -226,7 +238,7 @@ class SeededKMeans(CentreEstimator):
             {
                 "estimator": "SeededKMeans",
                 "n_clusters": self._partition.n_seeds,
-                "random_state": files.plain_random_state(self.random_state),
+                "random_state": files.plain_random_state(self._random_state),
                 "secret": self._root.data.hex(),
                 "digest": self._digest(),
             },
@@ -244,6 +256,7 @@ class SeededKMeans(CentreEstimator):
             files.restore_features(model, arrays, values.shape[1])
             root = Secret(bytes.fromhex(header["secret"]))
             model._build(values, column_of(ids, len(values), "ids"), n_clusters, root)
+            model._random_state = model.random_state
         files.check_digest(path, header["digest"], model._digest())
         return model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Protocol
 
 from fedforget.clustering.histogram import Histogram
@@ -68,12 +68,17 @@ class CodedSum:
     traffic: Traffic | None = None
 
     def __init__(self, config: Configuration) -> None:
+        self._config = config
         self._codec = Codec(
             config.grid.levels,
             FIRST_CAPACITY,
             salt=config.public_seed.derive("scma salt").data,
         )
         self._n_features = config.grid.n_features
+
+    def __reduce__(self) -> tuple[type[CodedSum], tuple[Configuration]]:
+        # It keeps nothing between sums, and the codec's hash state cannot be copied.
+        return CodedSum, (self._config,)
 
     def __call__(self, contributions: Sequence[Contribution]) -> Histogram:
         if not contributions:
@@ -166,8 +171,12 @@ class SecureSum:
             self._identities[label],
             self._federation,
             membership,
-            lambda: self._current[label],
+            # Not a lambda: a copy of this sum must read its own histograms.
+            partial(self._histogram_of, label),
         )
+
+    def _histogram_of(self, label: str) -> Histogram:
+        return self._current[label]
 
     def _let_go(self, labels: Sequence[str]) -> None:
         for label in labels:
