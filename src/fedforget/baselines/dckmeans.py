@@ -21,6 +21,8 @@ from fedforget.baselines.federated import (
     Seconds,
     check_clients,
     check_count,
+    check_fresh_ids,
+    check_ids,
     check_values,
     generator,
     rows_of_clients,
@@ -30,7 +32,7 @@ from fedforget.baselines.lloyd import MAX_ITER, Clustering, kmeans
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import name_some
 from fedforget.clustering.prf import Ints
-from fedforget.errors import DuplicateIdError, UnknownIdError
+from fedforget.errors import UnknownIdError
 
 _ROOT, _LEAF = 0, 1
 
@@ -74,7 +76,11 @@ class DCKMeans:
         seed: int = 0,
     ) -> None:
         self.n_clusters = check_count("n_clusters", n_clusters)
-        self.local_clusters = check_count("local_clusters", local_clusters or n_clusters)
+        self.local_clusters = (
+            self.n_clusters
+            if local_clusters is None
+            else check_count("local_clusters", local_clusters)
+        )
         self.n_init = check_count("n_init", n_init)
         self.local_init = check_count("local_init", local_init)
         self.max_iter = max_iter
@@ -92,11 +98,7 @@ class DCKMeans:
         """
         values = check_values(values)
         clients = check_clients(clients, len(values))
-        ids = np.arange(len(values)) if ids is None else np.asarray(ids, dtype=np.int64)
-        if ids.shape != (len(values),):
-            raise ValueError(f"ids must have one entry a record, got shape {ids.shape}")
-        if len(np.unique(ids)) != len(ids):
-            raise DuplicateIdError("ids must be distinct")
+        ids = check_fresh_ids(ids, len(values))
         self.leaves = {}
         slowest = 0.0
         for client, rows in rows_of_clients(clients).items():
@@ -107,7 +109,7 @@ class DCKMeans:
 
     def forget(self, ids: Any) -> tuple[int, ...]:
         """Delete records; returns the clients whose leaves were computed again."""
-        wanted = np.unique(np.asarray(ids, dtype=np.int64))
+        wanted = np.unique(check_ids(ids))
         touched = {
             client: gone
             for client, leaf in self.leaves.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.losses import induced_loss, loss_ratio, nearest_loss
 from fedforget.clustering.prf import Ints
+from fedforget.errors import DuplicateIdError
 
 T = TypeVar("T")
 
@@ -77,9 +79,33 @@ def loss_ratios(values: Floats, outcome: FederatedClustering, reference: float) 
 
 def check_count(name: str, value: int) -> int:
     """A positive integer."""
-    if value < 1:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+    if count < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
+    return count
+
+
+def check_ids(ids: Any) -> Ints:
+    """Integer ids, as they are: neither a mask, nor text, nor numbers that would be cut off."""
+    array = np.asarray(ids)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"ids must be integers, not {array.dtype}")
+    return array.astype(np.int64)
+
+
+def check_fresh_ids(ids: Any, n: int) -> Ints:
+    """The distinct ids of ``n`` records; 0, 1, … where not given."""
+    if ids is None:
+        return np.arange(n)
+    array = check_ids(ids)
+    if array.shape != (n,):
+        raise ValueError(f"ids must have one entry a record, got shape {array.shape}")
+    if len(np.unique(array)) != n:
+        raise DuplicateIdError("ids must be distinct")
+    return array
 
 
 def check_values(values: Any) -> Floats:

@@ -24,7 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.baselines.federated import check_count, check_values, generator
+from fedforget.baselines.federated import (
+    check_count,
+    check_fresh_ids,
+    check_ids,
+    check_values,
+    generator,
+)
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, nearest
 from fedforget.clustering.grid import Grid, parse_bounds
@@ -32,7 +38,7 @@ from fedforget.clustering.ids import keys_of_ids, name_some
 from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
 from fedforget.clustering.prf import Ints, Secret
 from fedforget.clustering.records import RecordTable
-from fedforget.errors import DuplicateIdError, UnknownIdError
+from fedforget.errors import UnknownIdError
 
 _FIXED = 2.0**FIXED_POINT_BITS
 _LOSS_UNITS = 2.0**30
@@ -97,11 +103,7 @@ class QKMeans:
         """Train on records with distinct integer ids (0, 1, … where not given)."""
         values = check_values(values)
         n, d = values.shape
-        ids = np.arange(n) if ids is None else np.array(ids, dtype=np.int64)
-        if ids.shape != (n,):
-            raise ValueError(f"ids must have one entry a record, got shape {ids.shape}")
-        if len(np.unique(ids)) != n:
-            raise DuplicateIdError("ids must be distinct")
+        ids = check_fresh_ids(ids, n)
         self._grid = Grid(parse_bounds(self.bounds, d), self.epsilon)
         self._grid.check_inside(values)
         secret = Secret(bytes(16)).derive("Q-k-means", str(self.seed).encode())
@@ -115,7 +117,7 @@ class QKMeans:
 
     def forget(self, ids: Any) -> bool:
         """Delete records; returns whether the certificate held (False: trained again)."""
-        wanted = np.unique(np.asarray(ids, dtype=np.int64))
+        wanted = np.unique(check_ids(ids))
         table = self._records.table
         rows = np.flatnonzero(np.isin(table.ids, wanted, kind="sort"))
         if len(rows) != len(wanted):
@@ -194,6 +196,11 @@ class QKMeans:
     # -- the model -------------------------------------------------------------------------------
 
     @property
+    def seed_ids(self) -> Ints:
+        """The ids of the records that training starts from."""
+        return self._records.seed_ids
+
+    @property
     def ids(self) -> Ints:
         """The ids of the records held, ascending."""
         return np.sort(self._records.table.ids)
@@ -205,7 +212,12 @@ class QKMeans:
 
     def predict(self, values: Any) -> Labels:
         """The nearest centroid of each row."""
-        return nearest(check_values(values), self.centres)[0]
+        rows, centres = check_values(values), self.centres
+        if not len(centres):
+            raise ValueError("there are no centroids: every record has been deleted")
+        if rows.shape[1] != centres.shape[1]:
+            raise ValueError(f"values has {rows.shape[1]} features, not {centres.shape[1]}")
+        return nearest(rows, centres)[0]
 
 
 def _tally(values: Floats, labels: Labels, k: int) -> tuple[Ints, Ints]:

@@ -15,6 +15,7 @@ if each had a machine to itself.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -51,7 +52,9 @@ def centralised(
     """K-means++ on all records together, the best of ``n_init`` starts."""
     values = check_values(values)
     with threadpool_limits(limits=1):
-        return _fit(values, n_clusters, generator(seed), n_init=n_init, max_iter=max_iter)
+        found = _fit(values, n_clusters, generator(seed), n_init=n_init, max_iter=max_iter)
+    labels, loss = nearest(values, found.centres)[0], nearest_loss(values, found.centres)
+    return replace(found, labels=labels, loss=loss).without_empty()
 
 
 def complete_retraining(
@@ -82,7 +85,7 @@ def complete_retraining(
     """
     values, clients = _check_inside(values, clients, grid)
     k = check_count("n_clusters", n_clusters)
-    local = check_count("local_clusters", local_clusters or k)
+    local = k if local_clusters is None else check_count("local_clusters", local_clusters)
     with threadpool_limits(limits=1):
         reports = _Reports(values, clients, grid, local, max_iter, seed)
 
@@ -142,7 +145,7 @@ def paper_configuration(
     """The parameters of the paper's experiments: γ = 1/√n, K everywhere, uniform server points."""
     return Configuration(
         n_clusters=n_clusters,
-        local_clusters=local_clusters or n_clusters,
+        local_clusters=n_clusters if local_clusters is None else local_clusters,
         grid=Grid(parse_bounds(bounds, n_features), n_records**-0.5),
         representatives="seeds",
         lattice="grid",
@@ -200,7 +203,10 @@ def _train_client(
 def _fit(
     values: Floats, n_clusters: int, rng: np.random.Generator, *, n_init: int, max_iter: int
 ) -> Clustering:
-    """scikit-learn's K-means; without clusters that have no records."""
+    """scikit-learn's K-means; without clusters that have no records.
+
+    Labels and loss are scikit-learn's own: this is timed, and retraining needs no others.
+    """
     model = KMeans(
         min(n_clusters, len(values)),
         n_init=n_init,
@@ -212,9 +218,8 @@ def _fit(
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(values)
     centres = np.ascontiguousarray(model.cluster_centers_, dtype=np.float64)
-    labels = nearest(values, centres)[0]
-    loss = nearest_loss(values, centres)
-    return Clustering(centres, labels, loss, int(model.n_iter_)).without_empty()
+    labels = model.labels_.astype(np.int32)
+    return Clustering(centres, labels, float(model.inertia_), int(model.n_iter_)).without_empty()
 
 
 def _check_inside(values: Any, clients: Any, grid: Grid) -> tuple[Floats, Ints]:

@@ -110,7 +110,7 @@ def _quantised(trial: int, requests: _Requests) -> list[bool]:
     model = make().fit(data.X)
     same = []
     for turn in requests.turns():
-        model.forget([requests.draw(turn)])
+        model.forget([requests.draw(turn, model.seed_ids)])
         left = requests.left
         fresh = make().fit(data.X[left], ids=left)
         same.append(_equal(model.centres, fresh.centres))

@@ -71,7 +71,7 @@ class CentreEstimator(
             )
 
     def _change(self, change: Callable[[], Report]) -> Report:
-        """Carry a change out.  A model whose change does not come to its end refuses further use."""
+        """Carry a change out.  A model whose change is cut off refuses all further use."""
         self._torn = True
         report = change()
         self._torn = False
