@@ -91,7 +91,7 @@ def test_devices_that_see_few_clusters_find_all_of_them(seed: int) -> None:
     outcome = kfed(values, clients, 5, local_clusters=2, seed=seed)
     assert adjusted_rand_score(truth, outcome.labels) == 1.0
     assert outcome.centres.shape == (5, 5)
-    assert outcome.seconds.total >= outcome.seconds.server
+    assert min(outcome.seconds.slowest_client, outcome.seconds.server) > 0.0
 
 
 def test_one_device_with_all_clusters_gives_its_own_centres(seed: int) -> None:

@@ -76,4 +76,4 @@ def test_all_codes_at_one_shape() -> None:
     assert bits["bound"] <= min(bits["SCMA"], bits["Alg. 2"], bits["IBLT"])
     assert bits["dense"] == pytest.approx(math.log2(400 * 6))
     assert set(found["seconds"]) == {"SCMA", "IBLT", "Alg. 2", "dense"}
-    assert 0.0 <= found["iblt_decoded"] <= 1.0
+    assert found["iblt_decoded"] > 0.0

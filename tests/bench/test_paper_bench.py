@@ -16,7 +16,7 @@ from fedforget.bench import paper, removals, theory
 from fedforget.bench.catalogue import ALIASES, EXPERIMENTS, chosen
 from fedforget.bench.cells import Store
 from fedforget.bench.checks import all_checks
-from fedforget.bench.datasets import load
+from fedforget.bench.datasets import Dataset, load
 from fedforget.bench.machine import describe, one_thread
 from fedforget.bench.page import write_results
 from fedforget.bench.plan import FULL, PAPER_SETS, QUICK, Library, Plan, own_plan
@@ -254,9 +254,10 @@ def test_plans() -> None:
     assert set(QUICK.datasets) == {"gaussian", "digits", "breast_cancer", "wine", "iris"}
     assert FULL.trials_of("femnist") == 3
     assert (FULL.requests_of("femnist"), FULL.requests_of("tmi")) == (20, 100)
-    own: Plan = own_plan(FULL, "mine", 3)
+    own: Plan = own_plan(FULL, Dataset("mine", "", np.eye(60), np.arange(60) % 2, 3, 2, 2, ""))
     assert own.datasets == own.batch_sets == ("mine",)
     assert max(own.k_primes) <= 3
+    assert own.requests == own.adversarial_requests == own.exact_requests == own.q_requests == 28
 
 
 def test_a_table_as_text() -> None:

@@ -188,14 +188,15 @@ def test_learn_refuses_ids(fitted, assert_refused, ids):
     assert_refused(fitted, lambda model: _learn(model, VALUES[:2], ids=ids))
 
 
-@pytest.mark.parametrize(
-    "ids",
-    [["p", "p\0"], [-1, 2**63 + 5], [2**70, 2**70 + 1], [2**53, 2**53 + 1], ["\u00e9", "e\u0301"]],
-    ids=ascii,
-)
-def test_ids_that_arrays_would_merge_are_kept_apart_or_refused(unfitted, ids):
-    with contextlib.suppress(ValueError):
-        assert unfitted.set_params(n_clusters=1).fit(VALUES[:2], ids=ids).ids_.tolist() == ids
+@pytest.mark.parametrize("ids", [[2**53, 2**53 + 1], ["\u00e9", "e\u0301"]], ids=ascii)
+def test_ids_that_look_alike_are_kept_apart(unfitted, ids):
+    assert unfitted.set_params(n_clusters=1).fit(VALUES[:2], ids=ids).ids_.tolist() == ids
+
+
+@pytest.mark.parametrize("ids", [["p", "p\0"], [-1, 2**63 + 5], [2**70, 2**70 + 1]], ids=ascii)
+def test_ids_that_arrays_would_merge_are_refused(unfitted, ids):
+    with pytest.raises(ValueError, match="ids"):
+        unfitted.set_params(n_clusters=1).fit(VALUES[:2], ids=ids)
 
 
 def test_duplicates_have_their_own_error_that_names_them(fitted, assert_refused):

@@ -67,7 +67,7 @@ def _cell(
 
 
 _QUALITY = ("bench/quality.py", "bench/methods.py")
-_REMOVALS = ("bench/removals.py", "bench/methods.py")
+_REMOVALS = ("bench/removals.py", "bench/methods.py", "bench/quality.py", "runtime/sums.py")
 _SECURE = (*_REMOVALS, "protocol", "runtime/sums.py", "runtime/rounds.py")
 
 
@@ -129,7 +129,12 @@ def _removals(
             centres = np.array(reference(dataset)["centres"])
             return removals.removals(library.get(dataset), trial, centres=centres, **settings)
 
-        parameters = {**settings, "names": list(names), "data": library.digest(dataset)}
+        parameters = {
+            **settings,
+            "names": list(names),
+            "starts": plan.starts_of(dataset),
+            "data": library.digest(dataset),
+        }
         yield Cell(experiment, dataset, trial, parameters, _REMOVALS, run)
 
 
@@ -150,12 +155,16 @@ def _batch(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]
         for size in ("10", "30"):
             # Requests take away up to half of the records, not more.
             most = len(library.get(name).X) // (2 * int(size))
-            requests = max(1, min(plan.requests, most))
+            if not most:
+                continue
+            requests = min(plan.requests, most)
             yield from _removals("batch", size, name, requests, plan, library, reference)
 
 
 def _clients(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
     for name in plan.datasets:
+        if library.get(name).n_clients < 2:
+            continue
         requests = max(1, min(plan.departures_of(name), library.get(name).n_clients // 3))
         for trial in range(plan.timing_trials_of(name)):
             yield _cell(
@@ -189,7 +198,11 @@ def _reseeding(plan: Plan, library: Library, reference: Reference) -> Iterator[C
             data = library.get(name)
             return theory.reseeding(data, reference=reference(name), seedings=seedings)
 
-        parameters = {"seedings": seedings, "data": library.digest(name)}
+        parameters = {
+            "seedings": seedings,
+            "starts": plan.starts_of(name),
+            "data": library.digest(name),
+        }
         yield Cell("reseeding", name, 0, parameters, ("bench/theory.py", "bench/quality.py"), run)
 
 

@@ -351,7 +351,10 @@ def _clusters_of(path: Path, n_clusters: int | None, label: npt.NDArray[Any] | N
             f"{path.name} has no labels to count: say how many clusters there are"
             " (--clusters, or n_clusters in Python)"
         )
-    return len(np.unique(label))
+    found = label.tolist()
+    if None in found:
+        raise ValueError(f"{path.name}: record {found.index(None)} has no label")
+    return len(set(found))
 
 
 _Columns = tuple[npt.NDArray[Any], npt.NDArray[Any] | None, npt.NDArray[Any] | None]

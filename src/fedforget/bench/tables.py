@@ -92,10 +92,10 @@ def spread(values: Iterable[float]) -> str:
 def duration(seconds: float) -> str:
     """Seconds in a unit that suits them.
 
-    >>> duration(0.00012), duration(0.5), duration(12)
-    ('0.12 ms', '500 ms', '12.0 s')
+    >>> duration(0.00012), duration(0.5), duration(0.9996), duration(12)
+    ('0.12 ms', '500 ms', '1.0 s', '12.0 s')
     """
-    if seconds < 1.0:
+    if seconds < 0.9995:
         return f"{1e3 * seconds:.3g} ms"
     return f"{seconds:.1f} s"
 
@@ -151,7 +151,7 @@ def ratios(results: Results, experiment: str, method: str, dataset: str, loss: s
 def speed_up(cell: Result, method: str) -> float:
     """Complete retraining over the mean removal, re-seeds included."""
     again, seconds = cell.value["retraining"], cell.value["seconds"].get(method)
-    if not again or not seconds:
+    if not again or not seconds or not any(seconds):
         return math.nan
     return float(statistics.median(again) / statistics.fmean(seconds))
 

@@ -123,8 +123,7 @@ def _plan(
             library.get(name)
         return plan, library
     library = own_library(dataset, clusters)
-    own = library.get(dataset.stem)
-    return own_plan(plan, own.name, own.n_clusters), library
+    return own_plan(plan, library.get(dataset.stem)), library
 
 
 def _command(
