@@ -28,8 +28,14 @@ STYLES: dict[str, tuple[str, Any, str]] = {
     "Alg. 2": ("#D55E00", "-", "SCMA, Alg. 2 as printed"),
     "IBLT": ("#009E73", "--", "IBLT"),
     "dense": ("#555555", "-.", "dense vector"),
+    "seeds, induced": ("#D55E00", "-", "seeds, induced"),
+    "seeds, nearest": ("#D55E00", ":", "seeds, nearest centre"),
+    "means, induced": ("#0072B2", "-", "means, induced"),
+    "means, nearest": ("#0072B2", ":", "means, nearest centre"),
 }
 """Colour (Okabe and Ito), line and words of everything that is drawn."""
+
+_REPRESENTATIVES, _LOSSES = ("seeds", "means"), ("induced", "nearest")
 
 _SETTINGS: Any = {
     "font.size": 8.0,
@@ -163,10 +169,10 @@ def local_clusters(results: Results) -> Figure | None:
         if results.of("local-clusters", name)
     ]
     return _sheet(
-        "local-clusters", "Beyond the paper: what more local clusters buy, and cost", panels, (),
+        "local-clusters", "Beyond the paper: what more local clusters buy, and cost", panels,
+        [f"{what}, {loss}" for what in _REPRESENTATIVES for loss in _LOSSES],
         "Loss ratio against the chance that a random removal makes a client draw again; the points"
-        " of a line are 1, 2, 4, 8 times K local clusters. Filled: induced; hollow: nearest centre."
-        " Orange: seeds represent; blue: means.",
+        " of a line are 1, 2, 4, 8 times K local clusters.",
     )  # fmt: skip
 
 
@@ -328,20 +334,20 @@ def _trade(axis: Any, results: Results, dataset: str) -> None:
     reference = results.reference(dataset)
     assert reference is not None
     cells = results.of("local-clusters", dataset)
-    for what, colour in (("seeds", "#D55E00"), ("means", "#0072B2")):
+    for what in _REPRESENTATIVES:
         own = [one for one in cells if one.parameters["representatives"] == what]
         multiples = sorted({one.parameters["multiple"] for one in own})
         groups = [[one for one in own if one.parameters["multiple"] == m] for m in multiples]
         across = [100 * float(np.mean([one.value["reseed"] for one in group])) for group in groups]
-        for key, fill in (("induced", colour), ("nearest", "white")):
+        for key in _LOSSES:
+            colour, line, _ = STYLES[f"{what}, {key}"]
             up = [
                 float(np.mean([one.value[key] for one in group])) / reference["loss"]
                 for group in groups
             ]
-            line = "-" if key == "induced" else ":"
             axis.plot(
                 across, up, color=colour, linestyle=line, marker="o", markersize=3.5,
-                markerfacecolor=fill,
+                markerfacecolor=colour if key == "induced" else "white",
             )  # fmt: skip
         axis.set_xscale("log")
         axis.set_xticks(across, [f"{value:.2g}" for value in across])
