@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -43,8 +43,7 @@ class LatticePoints:
             )
 
 
-@dataclass(frozen=True)
-class ServerModel:
+class ServerModel(NamedTuple):
     """Centroids in lattice coordinates, and how they were found.
 
     Attributes
@@ -63,8 +62,7 @@ class ServerModel:
     restart: int
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """One point whose weight changes; a weight of 0 means that it is not there.
 
     Coordinates and key matter only for a point that was not there before.
