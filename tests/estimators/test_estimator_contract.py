@@ -173,6 +173,10 @@ def test_a_copy_forgets_for_itself(aggregation):
     assert model.model_digest_ == fresh.model_digest_
 
 
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
 INTERRUPTIONS = {
     "the client": (SeededPartition, "forget"),
     "the sum": (PlainSum, "__call__"),
@@ -184,9 +188,6 @@ INTERRUPTIONS = {
 def test_a_change_that_is_cut_off_leaves_a_model_that_says_so(place, monkeypatch, tmp_path):
     model = fit()
     model.save(tmp_path / "model.npz")
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(*INTERRUPTIONS[place], interrupted)
@@ -209,9 +210,6 @@ def test_a_change_that_is_cut_off_leaves_a_model_that_says_so(place, monkeypatch
 
 def test_a_change_of_one_owner_that_is_cut_off(monkeypatch):
     model = SeededKMeans(3, random_state=0).fit(X, ids=IDS)
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(SeededPartition, "forget", interrupted)

@@ -23,6 +23,7 @@ from fedforget.baselines.federated import (
     check_count,
     check_fresh_ids,
     check_ids,
+    check_local_clusters,
     check_values,
     generator,
     rows_of_clients,
@@ -76,11 +77,7 @@ class DCKMeans:
         seed: int = 0,
     ) -> None:
         self.n_clusters = check_count("n_clusters", n_clusters)
-        self.local_clusters = (
-            self.n_clusters
-            if local_clusters is None
-            else check_count("local_clusters", local_clusters)
-        )
+        self.local_clusters = check_local_clusters(local_clusters, self.n_clusters)
         self.n_init = check_count("n_init", n_init)
         self.local_init = check_count("local_init", local_init)
         self.max_iter = max_iter

@@ -88,6 +88,11 @@ def check_count(name: str, value: int) -> int:
     return count
 
 
+def check_local_clusters(value: int | None, n_clusters: int) -> int:
+    """The number of a client's clusters; as many as the server's where not given."""
+    return n_clusters if value is None else check_count("local_clusters", value)
+
+
 def check_ids(ids: Any) -> Ints:
     """Integer ids, as they are: neither a mask, nor text, nor numbers that would be cut off."""
     array = np.asarray(ids)

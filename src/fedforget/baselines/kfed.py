@@ -19,6 +19,7 @@ from fedforget.baselines.federated import (
     Seconds,
     check_clients,
     check_count,
+    check_local_clusters,
     check_values,
     generator,
     rows_of_clients,
@@ -56,7 +57,7 @@ def kfed(
     values = check_values(values)
     clients = check_clients(clients, len(values))
     k = check_count("n_clusters", n_clusters)
-    local = k if local_clusters is None else check_count("local_clusters", local_clusters)
+    local = check_local_clusters(local_clusters, k)
     if local > k:
         raise ValueError(f"local_clusters must not exceed n_clusters = {k}, got {local}")
     devices = rows_of_clients(clients)

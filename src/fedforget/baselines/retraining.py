@@ -29,6 +29,7 @@ from fedforget.baselines.federated import (
     Seconds,
     check_clients,
     check_count,
+    check_local_clusters,
     check_values,
     generator,
     rows_of_clients,
@@ -85,7 +86,7 @@ def complete_retraining(
     """
     values, clients = _check_inside(values, clients, grid)
     k = check_count("n_clusters", n_clusters)
-    local = k if local_clusters is None else check_count("local_clusters", local_clusters)
+    local = check_local_clusters(local_clusters, k)
     with threadpool_limits(limits=1):
         reports = _Reports(values, clients, grid, local, max_iter, seed)
 
@@ -145,7 +146,7 @@ def paper_configuration(
     """The parameters of the paper's experiments: γ = 1/√n, K everywhere, uniform server points."""
     return Configuration(
         n_clusters=n_clusters,
-        local_clusters=n_clusters if local_clusters is None else local_clusters,
+        local_clusters=check_local_clusters(local_clusters, n_clusters),
         grid=Grid(parse_bounds(bounds, n_features), n_records**-0.5),
         representatives="seeds",
         lattice="grid",

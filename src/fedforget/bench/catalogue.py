@@ -68,7 +68,7 @@ def _cell(
 
 _QUALITY = ("bench/quality.py", "bench/methods.py")
 _REMOVALS = ("bench/removals.py", "bench/methods.py", "bench/quality.py", "runtime/sums.py")
-_SECURE = (*_REMOVALS, "protocol", "runtime/sums.py", "runtime/rounds.py")
+_SECURE = (*_REMOVALS, "protocol", "runtime/rounds.py")
 
 
 def _table_1(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
