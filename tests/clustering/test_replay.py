@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedforget.clustering import kernels
+from fedforget.clustering import kernels, replay
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.replay import ReplayingServer
@@ -76,16 +78,20 @@ class Follower:
 def random_change(
     rng: np.random.Generator, follower: Follower, top: int, most: int, largest: int = 10**9
 ) -> None:
-    """Lower, raise, remove and add some points."""
+    """Lower, raise, remove, move and add some points."""
     points, counts = follower.aggregate.points(), follower.aggregate.counts()
     d = points.shape[1]
     chosen = rng.permutation(len(points))[: int(rng.integers(0, most + 1))]
     rows, differences = [], []
     for i in chosen:
-        kind = rng.integers(4)
+        kind = rng.integers(5)
         lower = -int(rng.integers(1, counts[i] + 1))
-        differences.append((-1, lower, -int(counts[i]), int(rng.integers(1, 4)))[kind])
+        differences.append((-1, lower, -int(counts[i]), int(rng.integers(1, 4)), -counts[i])[kind])
         rows.append(points[i])
+        if kind == 4:
+            # To a neighbour on the lattice, as a client's mean moves.
+            rows.append(np.clip(points[i] + (np.arange(d) == rng.integers(d)), 0, top))
+            differences.append(int(counts[i]))
     for _ in range(int(rng.integers(0, 3)) if len(points) < largest else 0):
         rows.append(rng.integers(0, top + 1, d))
         differences.append(int(rng.integers(1, 5)))
@@ -93,8 +99,20 @@ def random_change(
         follower.change(np.array(rows), np.array(differences))
 
 
-@settings(max_examples=400)
+KEPT = {"margins": 10**9, "estimates": 0}
+"""What rows keep, and the features times clusters up to which they keep margins."""
+
+
+@contextmanager
+def rows_keep(what: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay, "BY_MARGINS", KEPT[what])
+        yield
+
+
+@settings(max_examples=800)
 @given(
+    kept=st.sampled_from(sorted(KEPT)),
     kind=st.sampled_from(["weighted", "uniform"]),
     n=st.integers(1, 60),
     d=st.integers(1, 6),
@@ -106,7 +124,16 @@ def random_change(
     seed=st.integers(0, 2**32),
 )
 def test_updates_equal_full_runs(
-    kind: str, n: int, d: int, top: int, k: int, heavy: bool, n_init: int, max_iter: int, seed: int
+    kept: str,
+    kind: str,
+    n: int,
+    d: int,
+    top: int,
+    k: int,
+    heavy: bool,
+    n_init: int,
+    max_iter: int,
+    seed: int,
 ) -> None:
     """Few levels make ties and equal distances; ``heavy`` weights go up to 10^9."""
     rng = np.random.default_rng(seed)
@@ -114,10 +141,11 @@ def test_updates_equal_full_runs(
     counts = rng.integers(1, 10**9 if heavy else 6, n)
     aggregate = Histogram.of(rng.integers(0, top + 1, (n, d)), counts)
     server = ReplayingServer(source_of(kind, top, d), k, n_init=n_init, max_iter=max_iter, tol=0.0)
-    follower = Follower(server, aggregate)
-    for _ in range(12):
-        random_change(rng, follower, top, 3)
-        assert follower.is_right()
+    with rows_keep(kept):
+        follower = Follower(server, aggregate)
+        for _ in range(12):
+            random_change(rng, follower, top, 3)
+            assert follower.is_right()
 
 
 @pytest.mark.parametrize(
@@ -130,19 +158,21 @@ def test_updates_equal_full_runs(
         (600, 1, 30, 900),
     ],
 )
-def test_large_aggregates_and_long_sequences(n: int, d: int, k: int, top: int) -> None:
+@pytest.mark.parametrize("kept", KEPT)
+def test_large_aggregates_and_long_sequences(kept: str, n: int, d: int, k: int, top: int) -> None:
     rng = np.random.default_rng(n + d)
     centres = rng.integers(0, top + 1, (k, d))
     spread = rng.normal(0, top / 12, (n, d))
     points = np.clip(centres[rng.integers(0, k, n)] + spread, 0, top).round().astype(int)
     aggregate = Histogram.of(points, rng.integers(1, 200, n))
     server = ReplayingServer(source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=0.0)
-    follower = Follower(server, aggregate)
     replayed = 0
-    for _ in range(25):
-        random_change(rng, follower, top, 2)
-        assert follower.is_right()
-        replayed += server.work.restarts < server.n_init
+    with rows_keep(kept):
+        follower = Follower(server, aggregate)
+        for _ in range(25):
+            random_change(rng, follower, top, 2)
+            assert follower.is_right()
+            replayed += server.work.restarts < server.n_init
     assert replayed > 10, "hardly anything was replayed"
 
 
@@ -157,7 +187,10 @@ def at_the_smallest_margin(follower: Follower, rng: np.random.Generator) -> tupl
         [where[:length] for where, length in zip(cache.runs.where, cache.runs.length, strict=True)]
     )
     taken = np.ix_(where, cache.order)
-    margins = cache.rows.other[taken] - cache.rows.near[taken]
+    if cache.by_margins:
+        margins = cache.margins.keys[taken] - cache.margins.sunk[where][:, None]
+    else:
+        margins = cache.estimates.other[taken] - cache.estimates.near[taken]
     slot = cache.order[int(np.unravel_index(margins.argmin(), margins.shape)[1])]
     return cache.cloud.values[slot].astype(int), rng.choice([1, 7, 50])
 
@@ -198,35 +231,89 @@ AIMS: dict[str, Callable[[Follower, np.random.Generator], tuple]] = {
 }
 
 
-def attack(aim: str, seed: int, slack: float | None = None) -> Iterator[bool]:
+def attack(aim: str, kept: str, seed: int, *, broken: bool = False) -> Iterator[bool]:
     """Whether the model is right after each of many changes aimed at a weak spot."""
     rng = np.random.default_rng(seed)
     points = rng.integers(0, 16, (150, 2))
     aggregate = Histogram.of(points, rng.integers(1, 12, 150))
     server = ReplayingServer(source_of("weighted", 15, 2), 6, n_init=5, max_iter=300, tol=0.0)
-    follower = Follower(server, aggregate)
-    for _ in range(60):
-        if len(follower.aggregate) < 30:
-            break
-        cache = server._cache
-        if cache is not None and slack is not None:
-            cache.slack = slack
-        point, change = AIMS[aim](follower, rng)
-        follower.change(point[None], np.array([change]))
-        yield follower.is_right()
+    with rows_keep(kept):
+        follower = Follower(server, aggregate)
+        for _ in range(60):
+            if len(follower.aggregate) < 30:
+                break
+            point, change = AIMS[aim](follower, rng)
+            if broken:
+                never_give_way(server)
+            follower.change(point[None], np.array([change]))
+            yield follower.is_right()
 
 
+def never_give_way(server: ReplayingServer) -> None:
+    """Let no margin and no difference of estimates ever be too small."""
+    cache = server._cache
+    if cache is not None:
+        cache.cloud.bounds[1] = -np.inf
+        cache.margins.cut[:] = 1e9
+        cache.margins.listed[:] = np.inf
+        cache.margins.debt[:] = 0
+
+
+@pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("aim", AIMS)
-def test_aimed_changes_equal_full_runs(aim: str, seed: int) -> None:
-    outcomes = list(attack(aim, seed))
+def test_aimed_changes_equal_full_runs(aim: str, kept: str, seed: int) -> None:
+    outcomes = list(attack(aim, kept, seed))
     assert len(outcomes) > 15
     assert all(outcomes)
 
 
-def test_a_broken_margin_check_is_caught() -> None:
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_broken_margin_check_is_caught(kept: str) -> None:
     """With margins that never give way, no label is looked at again: the tests must notice."""
-    outcomes = [right for aim in AIMS for seed in range(3) for right in attack(aim, seed, -np.inf)]
+    outcomes = [
+        right for aim in AIMS for seed in range(3) for right in attack(aim, kept, seed, broken=True)
+    ]
     assert not all(outcomes)
+
+
+@pytest.mark.parametrize("d", [2, 7])
+def test_margins_are_what_they_say(d: int, rng: np.random.Generator) -> None:
+    """Drifts, keys, cuts and lists bound what they are said to bound, in every row."""
+    top, k = 40, 6
+    aggregate = Histogram.of(rng.integers(0, top + 1, (400, d)), rng.integers(1, 30, 400))
+    server = ReplayingServer(source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=0.0)
+    with rows_keep("margins"):
+        follower = Follower(server, aggregate)
+        for turn in range(60):
+            random_change(rng, follower, top, 2)
+            if turn % 6 == 0:
+                assert check_margins(server) > 10
+
+
+def check_margins(server: ReplayingServer) -> int:
+    """Check every row that has centres of its own; returns how many."""
+    cache = server._cache
+    assert cache is not None
+    cloud, rows, margins = cache.cloud, cache.rows, cache.margins
+    points = cloud.shifted[cache.order]
+    checked = 0
+    for where, length in zip(cache.runs.where, cache.runs.length, strict=True):
+        for above, row in pairwise(where[:length]):
+            sums = rows.sums[above]
+            centres = sums[:, :-1] / sums[:, -1:]
+            anchors = margins.anchors[row].astype(float)
+            assert (margins.drifts[row] >= np.linalg.norm(centres - anchors, axis=1) - 1e-12).all()
+            distances = np.linalg.norm(points[:, None] - anchors[None], axis=2)
+            own = rows.labels[row, cache.order][:, None].astype(int)
+            mine = np.take_along_axis(distances, own, axis=1)[:, 0]
+            np.put_along_axis(distances, own, np.inf, axis=1)
+            truly = distances.min(axis=1) - mine
+            assert (truly >= margins.keys[row, cache.order] - margins.sunk[row]).all()
+            listed = set(margins.tight[row, margins.listed[row] < np.inf].tolist())
+            unlisted = np.array([slot not in listed for slot in cache.order.tolist()])
+            assert (truly[unlisted] > margins.cut[row]).all()
+            checked += 1
+    return checked
 
 
 def test_margins_without_slack_would_not_be_safe_by_proof() -> None:
@@ -235,7 +322,7 @@ def test_margins_without_slack_would_not_be_safe_by_proof() -> None:
     server = ReplayingServer(source_of("weighted", 40, 2), 3, n_init=1, max_iter=9, tol=0.0)
     server.run(aggregate)
     assert server._cache is not None
-    assert 0.0 < server._cache.slack < 1e-9
+    assert 0.0 < server._cache.cloud.bounds[1] < 1e-9
 
 
 # -- the cache is only a cache ---------------------------------------------------------------------

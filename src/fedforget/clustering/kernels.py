@@ -685,6 +685,15 @@ SINGLE = 2.0**-23
 SLOT_BLOCK = 64
 """Slots come in blocks of so many: whole vectors of the machine, and nothing left over."""
 
+SLOT_TILE = 1024
+"""Slots whose margins are taken at once: long loops, and numbers that stay in cache."""
+
+TIGHT = 32
+"""How many points a row lists at most as close to a border between clusters."""
+
+PATIENCE = 32
+"""Margins are taken again when one point in so many has been settled because of old ones."""
+
 WORN = 32.0
 """Estimates are computed afresh before their error grows by more than this factor."""
 
@@ -692,43 +701,84 @@ WORN = 32.0
 class Cloud(NamedTuple):
     """Points in slots.  A slot of weight 0 holds no point.
 
-    ``shifted`` holds the coordinates counted from ``origin``, a lattice point in their midst, and
-    ``turned`` the same feature by feature.  Row ``place[slot]`` of ``products`` holds a point's
-    inner products with all points, again from there, in single precision; a point whose place is
-    -1 has none.  The first ``known[0]`` rows are in use, by the slots known[1], known[2], ...
+    ``order`` begins with the slots in use, in canonical order.  ``shifted`` holds the coordinates
+    counted from ``origin``, a lattice point in their midst; the first of ``bounds`` is a bound on
+    the squared lengths of these vectors, the second one on the errors of two squared distances
+    together, as :func:`squared_distance` computes them.
+
+    For margins, ``single`` holds the shifted coordinates feature by feature, in single precision,
+    and ``lengths`` the squared lengths.
+
+    For estimates, ``turned`` holds them feature by feature, and row ``place[slot]`` of
+    ``products`` a point's inner products with all points, in single precision; a point whose place
+    is -1 has none.  The first ``known[0]`` rows are in use, by the slots known[1], known[2], ...
     """
 
     values: Any
-    shifted: Any
-    turned: Any
+    weights: Any
+    keys: Any
+    order: Any
     origin: Any
+    bounds: Any
+    shifted: Any
+    single: Any
+    lengths: Any
+    turned: Any
     products: Any
     place: Any
     known: Any
-    weights: Any
-    keys: Any
 
 
 class Trajectories(NamedTuple):
     """A pool of rows.  A row is one assignment of Lloyd's iteration.
 
-    The centres of a row are the seeds, or the means of the clusters of the row before.  With
-    coordinates counted from the origin, |x - c|^2 = |x|^2 + (|c|^2 - 2 x.c); the first term is the
-    same for every centre.  ``estimates`` holds the second, for each centre and point, to within the
-    centre's entry of ``errors``, and ``norms`` holds |c|^2.  ``near`` is a point's estimate for its
-    own centre, ``other`` a number not above any of its others.  ``sums`` holds each cluster's sums,
-    from the origin, and, in the last column, its weight; ``witness`` a slot whose label differs
-    from that of the row before, or -1.
+    The centres of a row are the seeds, or the means of the clusters of the row before.  ``sums``
+    holds each cluster's sums, from the origin, and, in the last column, its weight; ``witness`` a
+    slot whose label differs from that of the row before, or -1.
     """
 
     labels: Any
-    estimates: Any
+    sums: Any
+    witness: Any
+
+
+class Margins(NamedTuple):
+    """How far the points of each row are from another cluster; empty where there are estimates.
+
+    ``anchors`` are the row's centres, counted from the origin, as they were when its margins were
+    taken, and ``drifts`` says how far each has moved since.  A point's margin is the difference of
+    its distances to its own anchor and to the next.  Until its own centre and another one have
+    together moved by as much, its label stands.
+
+    A point's margin is at least ``keys`` less the row's ``sunk``.  The points whose margins are not
+    above the row's ``cut`` are listed: their slots in ``tight``, their margins in ``listed``.
+    ``debt`` counts points that were settled for want of better margins.
+    """
+
+    anchors: Any
+    drifts: Any
+    keys: Any
+    sunk: Any
+    cut: Any
+    tight: Any
+    listed: Any
+    debt: Any
+
+
+class Estimates(NamedTuple):
+    """Every point's distance to every centre of each row; empty where there are margins.
+
+    With coordinates counted from the origin, |x - c|^2 = |x|^2 + (|c|^2 - 2 x.c); the first term is
+    the same for every centre.  ``all`` holds the second, for each centre and point, to within the
+    centre's entry of ``errors``, and ``norms`` holds |c|^2.  ``near`` is a point's estimate for its
+    own centre, ``other`` a number not above any of its others.
+    """
+
+    all: Any
     near: Any
     other: Any
     errors: Any
     norms: Any
-    sums: Any
-    witness: Any
 
 
 class Runs(NamedTuple):
@@ -758,9 +808,12 @@ class Desk(NamedTuple):
     """Working memory of a walk.
 
     The first ``count[0]`` entries of ``slot``, ``cluster`` and ``weight`` tell what the clusters of
-    a row have gained, or with a negative weight lost, against what they were.
+    a row have gained, or with a negative weight lost, against what they were; ``touched`` has room
+    to mark these clusters for two rows.  ``centres`` are those of a row that ``have`` marks.
+    ``work`` counts labels and distances that were computed again.
     """
 
+    work: Any
     count: Any
     slot: Any
     cluster: Any
@@ -769,103 +822,225 @@ class Desk(NamedTuple):
     touched: Any
     centres: Any
     have: Any
+    companion: Any
+    apart: Any
     twin: Any
-    column: Any
     listed: Any
+    column: Any
+    everyone: Any
+    factors: Any
+    gathered: Any
+    single: Any
+    nearest: Any
+
+
+class Records(NamedTuple):
+    """All that a replay reads and writes."""
+
+    cloud: Any
+    rows: Any
+    margins: Any
+    estimates: Any
+    runs: Any
+    desk: Any
+
+
+@inlined
+def _named(plain):
+    """Records from plain tuples.
+
+    numba reads the names of named tuples anew at each call from Python, and that takes as long as
+    many a removal's rows.
+    """
+    return Records(
+        Cloud(*plain[0]),
+        Trajectories(*plain[1]),
+        Margins(*plain[2]),
+        Estimates(*plain[3]),
+        Runs(*plain[4]),
+        Desk(*plain[5]),
+    )
 
 
 @kernel
-def replay(records, order, changed, max_iter, radius2, slack, mass, work):
-    """Bring every recorded restart up to date with some changed weights.
+def replay(plain, n, changed, coordinates, keys, max_iter, total):
+    """Let some points change, and bring every recorded restart up to date.
 
-    ``records`` are a Cloud, Trajectories, Runs and a Desk, as plain tuples: numba reads the names
-    of named ones anew at each call from Python, and that takes as long as many a removal's rows.
-    ``cloud`` holds the new weights, ``changed`` rows of (slot, old weight, new weight); a point
-    that comes or goes has the old or new weight 0.  ``order`` lists the slots in use in canonical
-    order.  ``radius2`` bounds squared distances from the origin, and ``slack`` the errors of two
-    squared distances together, as :func:`squared_distance` computes them.  ``mass`` is
-    ``radius2`` times the total weight.
+    ``changed`` has rows (slot, old weight, new weight, place in the canonical order); a point
+    that comes or goes has the old or new weight 0.  ``coordinates`` and ``keys`` are those of the
+    points that come.  There were ``n`` points before, and the weights are ``total`` after.
 
     The losses are added up of those restarts alone that may have the lowest, and of these the
     clusters that are not what they were.
 
-    OUT: rows, runs, desk; work (labels computed again, distances computed).
+    OUT: the records.
     """
-    cloud, rows, runs, desk = _named(records)
+    records = _named(plain)
+    cloud, runs, desk = records.cloud, records.runs, records.desk
+    desk.work[:] = 0
+    order = _change_points(records, n, changed, coordinates, keys)
+    _find_companions(cloud, changed, desk)
     for r in range(runs.status.shape[0]):
         if runs.status[r] == READY and not _winners_stand(
-            cloud, changed, r, runs.seeds[r], runs.scores[r], work
+            cloud, changed, r, runs.seeds[r], runs.scores[r], desk.work
         ):
             runs.status[r] = RERUN
         elif runs.status[r] == READY or runs.status[r] == GROW:
-            runs.status[r] = _walk(
-                cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work
-            )
+            runs.status[r] = _walk(records, changed, r, max_iter)
     lowest = np.inf
     for r in range(runs.status.shape[0]):
         if runs.status[r] == READY:
             lowest = min(lowest, _total(runs.about[r]))
     terms = order.shape[0] + cloud.values.shape[1] + runs.stale.shape[1] + 64.0
-    margin = 2.0**-48 * terms * mass
+    margin = 2.0**-48 * terms * np.float64(total) * cloud.bounds[0]
     for r in range(runs.status.shape[0]):
         runs.contends[r] = (
             runs.status[r] == READY
             and _total(runs.about[r]) <= lowest + margin
-            and not _has_twin(rows, runs, r, desk)
+            and not _has_twin(records.rows, runs, r, desk)
         )
         if runs.contends[r]:
-            work[1] += _add_losses(cloud, order, rows, runs, r, desk)
+            desk.work[1] += _add_losses(cloud, order, records.rows, runs, r, desk)
 
 
 @inlined
-def _named(records):
-    return Cloud(*records[0]), Trajectories(*records[1]), Runs(*records[2]), Desk(*records[3])
+def _change_points(records, n, changed, coordinates, keys):
+    """Let points come, change their weights, and go.  Returns their order.  OUT: records."""
+    cloud = records.cloud
+    order = cloud.order
+    new = 0
+    for c in range(changed.shape[0]):
+        slot, before, after, place = changed[c, 0], changed[c, 1], changed[c, 2], changed[c, 3]
+        cloud.weights[slot] = after
+        if before == 0:
+            _put_point(records, slot, coordinates[new], keys[new])
+            new += 1
+            for p in range(n, place, -1):
+                order[p] = order[p - 1]
+            order[place] = slot
+            n += 1
+        if after == 0:
+            n -= 1
+            for p in range(place, n):
+                order[p] = order[p + 1]
+    return order[:n]
+
+
+@inlined
+def _find_companions(cloud, changed, desk):
+    """For each point that comes the nearest of those that go, and how far it is.  OUT: desk.
+
+    Where a client's mean moves on, these are neighbours on the lattice.
+    """
+    for c in range(changed.shape[0]):
+        desk.companion[c] = -1
+        desk.apart[c] = np.inf
+        if changed[c, 1] == 0:
+            for other in range(changed.shape[0]):
+                if changed[other, 2] == 0:
+                    distance = squared_distance(
+                        cloud.shifted[changed[c, 0]], cloud.shifted[changed[other, 0]]
+                    )
+                    if distance < desk.apart[c]:
+                        desk.apart[c] = distance
+                        desk.companion[c] = changed[other, 0]
+            desk.apart[c] = np.sqrt(desk.apart[c]) * SCREEN
+
+
+@inlined
+def _put_point(records, slot, coordinates, key):
+    """Put a point into a slot.  OUT: records.cloud, records.desk."""
+    cloud = records.cloud
+    d = cloud.origin.shape[0]
+    cloud.keys[0, slot] = key[0]
+    cloud.keys[1, slot] = key[1]
+    radius2 = reach2 = 0.0
+    for c in range(d):
+        value = np.float64(coordinates[c])
+        shifted = np.float64(coordinates[c] - cloud.origin[c])
+        cloud.values[slot, c] = value
+        cloud.shifted[slot, c] = shifted
+        radius2 += shifted * shifted
+        reach2 += value * value
+    widen(cloud.bounds, d, radius2, reach2)
+    if cloud.lengths.shape[0] > 0:
+        cloud.lengths[slot] = radius2
+        for c in range(d):
+            cloud.single[c, slot] = cloud.shifted[slot, c]
+    else:
+        for c in range(d):
+            cloud.turned[c, slot] = cloud.shifted[slot, c]
+        _put_products(cloud, slot, records.desk.column)
 
 
 @kernel
-def first_row(records, order, row, seeds, radius2, slack, work):
-    """The first assignment of a restart, to its seeds.  OUT: the row of rows, desk, work."""
-    cloud, rows, _, desk = _named(records)
-    n_clusters, d = seeds.shape[0], cloud.values.shape[1]
-    for k in range(n_clusters):
-        seed = cloud.values[seeds[k]]
-        norm = 0.0
-        for c in range(d):
-            norm += (seed[c] - cloud.origin[c]) ** 2
-        rows.norms[row, k] = norm
-        rows.errors[row, k] = _fresh_error(norm, radius2)
-        desk.column[:] = norm
-        _add_features(desk.column, -2.0, cloud.shifted[seeds[k]], cloud.turned)
-        rows.estimates[row, k] = desk.column
-        desk.centres[k] = seed
+def widen(bounds, d, radius2, reach2):
+    """Let the bounds of a cloud cover a point with these squared lengths.  OUT: bounds.
+
+    The first is its length from the origin, the second from zero.
+    """
+    bounds[0] = max(bounds[0], (1.0 + 1e-9) * radius2)
+    bounds[1] = max(bounds[1], 2.0**-47 * (d + 16.0) * (1.0 + 1e-9) * reach2)
+
+
+@kernel
+def first_row(plain, n, row, seeds):
+    """The first assignment of a restart, to its seeds.  OUT: the row of the records, their desk."""
+    records = _named(plain)
+    cloud, rows, desk = records.cloud, records.rows, records.desk
+    desk.work[:] = 0
+    for k in range(seeds.shape[0]):
+        desk.centres[k] = cloud.values[seeds[k]]
         desk.have[k] = True
     rows.labels[row] = -1
-    rows.near[row] = -np.inf
-    rows.other[row] = np.inf
     rows.sums[row] = 0
-    limit = _limit(rows.errors[row], slack)
+    desk.count[0] = 0
+    if records.margins.cut.shape[0] > 0:
+        for k in range(seeds.shape[0]):
+            seed, anchor = cloud.shifted[seeds[k]], records.margins.anchors[row, k]
+            _copy(seed, anchor)
+            records.margins.drifts[row, k] = np.sqrt(squared_distance(seed, anchor)) * SCREEN
+        _take_margins(records, row, row, 0.0, True, desk.touched[0])
+        # Seeds do not move: these margins are good for ever.
+        records.margins.listed[row] = np.inf
+        records.margins.cut[row] = np.inf
+    else:
+        _estimate_seeds(cloud, records.estimates, row, seeds, desk.column)
+        limit = _limit(records.estimates.errors[row], cloud.bounds[1])
+        for p in range(n):
+            _settle(records, row, row, cloud.order[p], limit)
+    for p in range(n):
+        slot = cloud.order[p]
+        sums = rows.sums[row, rows.labels[row, slot]]
+        _take(sums, cloud.values[slot], cloud.origin, cloud.weights[slot])
+    rows.witness[row] = cloud.order[0]
+    desk.work[1] += seeds.shape[0] * n
+
+
+@kernel
+def read_out(sums, origin, slot_labels, order, centres, labels):
+    """The means of clusters, and the labels in canonical order.  OUT: centres, labels."""
+    for k in range(sums.shape[0]):
+        centre_of(sums[k], origin, centres[k])
     for p in range(order.shape[0]):
-        nearest = _settle(cloud, rows, row, row, order[p], limit, desk, work)
-        slot = order[p]
-        _take(rows.sums[row, nearest], cloud.values[slot], cloud.origin, cloud.weights[slot])
-    rows.witness[row] = order[0]
-    work[1] += n_clusters * order.shape[0]
+        labels[p] = slot_labels[order[p]]
 
 
 @lean_kernel
-def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
-    """Bring one restart up to date, row by row.  Returns its status.  OUT: rows, runs, desk, work.
+def _walk(records, changed, r, max_iter):
+    """Bring one restart up to date, row by row.  Returns its status.  OUT: records.
 
     The rows that are there follow the changes.  Further ones, if it takes any, start as copies
     of the row before: their clusters differ from those by what has moved since.
     """
+    cloud, rows, runs, desk = records.cloud, records.rows, records.runs, records.desk
+    by_margins = records.margins.cut.shape[0] > 0
     where = runs.where[r]
     length = runs.length[r]
     t = length if runs.status[r] == GROW else 0
     before, touched = desk.touched[0], desk.touched[1]
     touched[:] = False
     desk.count[0] = 0
-    in_doubt = 0
     newcomers = False
     for c in range(changed.shape[0]):
         newcomers |= changed[c, 1] == 0
@@ -877,50 +1052,25 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
                 return FULL
             where[t] = runs.free[runs.free[0]]
             runs.free[0] -= 1
-            _copy_row(rows, where[t - 1], where[t])
-            rows.witness[where[t]] = -1
-            if t == length and t > 1:
+            _copy_row(rows, records.margins, records.estimates, where[t - 1], where[t])
+            if t == length and t > 1 and not by_margins:
                 _list_moves(cloud, rows, where[t - 2], where[t - 1], touched, desk)
         row = where[t]
         above = where[t - 1] if t > 0 else row
         before, touched = touched, before
         desk.have[:] = False
-        if t == 0:
+        if t == 0 and newcomers:
             for k in range(desk.have.shape[0]):
                 _copy(cloud.values[runs.seeds[r, k]], desk.centres[k])
                 desk.have[k] = True
+        # What the clusters of the row above have gained is noted; then, what those of this row do.
+        if by_margins:
+            filled = _assign_by_margins(records, changed, above, row, t, old, before, touched)
         else:
-            in_doubt = _move_centres(
-                cloud, rows, above, row, before, t == 1 and not old, radius2, slack, desk, work
-            )
-            if in_doubt < 0:
-                runs.length[r] = t + 1 if not old else length
-                return RERUN
-
-        touched[:] = False
-        desk.count[0] = 0
-        if old:
-            _lower_and_raise(rows, row, changed, touched, desk)
-            if newcomers:
-                _estimate_new(cloud, rows, above, row, changed, t, radius2, desk)
-        limit = _limit(rows.errors[row], slack)
-        doubtful = 0
-        if t > 0 and in_doubt > 0:
-            doubtful = _list_doubtful(rows.near[row], rows.other[row], limit, desk.listed)
-        if old and newcomers:
-            for c in range(changed.shape[0]):
-                if changed[c, 1] == 0:
-                    desk.listed[doubtful] = changed[c, 0]
-                    doubtful += 1
-        for p in range(doubtful):
-            slot = desk.listed[p]
-            label = rows.labels[row, slot]
-            nearest = _settle(cloud, rows, above, row, slot, limit, desk, work)
-            if nearest != label:
-                if label >= 0:
-                    _note(desk, touched, slot, label, -cloud.weights[slot])
-                _note(desk, touched, slot, nearest, cloud.weights[slot])
-        work[0] += doubtful
+            filled = _assign_by_estimates(records, changed, above, row, t, old, before, touched)
+        if not filled:
+            runs.length[r] = t + 1 if not old else length
+            return RERUN
         for p in range(desk.count[0]):
             sums = rows.sums[row, desk.cluster[p]]
             _take(sums, cloud.values[desk.slot[p]], cloud.origin, desk.weight[p])
@@ -941,9 +1091,119 @@ def _walk(cloud, changed, rows, runs, r, max_iter, radius2, slack, desk, work):
             runs.stale[r, k] = True
             # The sum of w (|c|^2 - 2 x.c); that of w |x|^2 is the same for every restart.
             after = rows.sums[row, k]
+            norm = _norm(rows.sums[above, k], d)
             mixed = _mixed(rows.sums[above, k], after, d)
-            runs.about[r, k] = np.float64(after[d]) * rows.norms[row, k] - 2.0 * mixed
+            runs.about[r, k] = np.float64(after[d]) * norm - 2.0 * mixed
     return READY
+
+
+@lean_kernel
+def _copy_row(rows, margins, estimates, source, row):
+    """Let a row start as a copy of another.  OUT: rows, margins, estimates."""
+    rows.witness[row] = -1
+    _copy(rows.labels[source], rows.labels[row])
+    for k in range(rows.sums.shape[1]):
+        _copy(rows.sums[source, k], rows.sums[row, k])
+    if margins.cut.shape[0] > 0:
+        margins.cut[row] = margins.cut[source]
+    else:
+        _copy(estimates.near[source], estimates.near[row])
+        _copy(estimates.other[source], estimates.other[row])
+        _copy(estimates.errors[source], estimates.errors[row])
+        _copy(estimates.norms[source], estimates.norms[row])
+        for k in range(estimates.norms.shape[1]):
+            _copy(estimates.all[source, k], estimates.all[row, k])
+
+
+@lean_kernel
+def _copy(source, target):
+    """Copy numbers; an assignment of whole arrays would allocate.  OUT: target."""
+    for i in range(target.shape[0]):
+        target[i] = source[i]
+
+
+@inlined
+def _note(desk, touched, slot, cluster, weight):
+    """Note that a cluster has gained some weight at a point.  OUT: desk, touched."""
+    count = desk.count[0]
+    desk.slot[count] = slot
+    desk.cluster[count] = cluster
+    desk.weight[count] = weight
+    desk.count[0] = count + 1
+    touched[cluster] = True
+
+
+@inlined
+def _note_changes(rows, row, changed, touched, desk):
+    """Let the changed points that were there change their weights, or go.  OUT: rows, desk."""
+    for c in range(changed.shape[0]):
+        slot, before, after = changed[c, 0], changed[c, 1], changed[c, 2]
+        if before > 0:
+            _note(desk, touched, slot, rows.labels[row, slot], after - before)
+        if after == 0:
+            rows.labels[row, slot] = -1
+
+
+@inlined
+def _take(sums, point, origin, weight):
+    """Add weight times a point to the sums of a cluster.  OUT: sums."""
+    d = point.shape[0]
+    for c in range(d):
+        sums[c] += weight * (np.int64(point[c]) - origin[c])
+    sums[d] += weight
+
+
+@inlined
+def _differ(before, after, witness):
+    """A slot whose labels differ, ``witness`` if they do so there; -1 if there is none."""
+    found = witness
+    if witness < 0 or before[witness] == after[witness]:
+        found = -1
+        for begin in range(0, before.shape[0], SLOT_BLOCK):
+            one, two = before[begin : begin + SLOT_BLOCK], after[begin : begin + SLOT_BLOCK]
+            hits = np.int32(0)
+            for i in range(SLOT_BLOCK):
+                hits += np.int32(1) if one[i] != two[i] else np.int32(0)
+            if hits > 0:
+                for i in range(SLOT_BLOCK):
+                    found = begin + i if one[i] != two[i] else found
+                break
+    return found
+
+
+@inlined
+def _centre_of(cloud, rows, above, k, desk):
+    """Let a centre be on the desk.  OUT: desk."""
+    if not desk.have[k]:
+        centre_of(rows.sums[above, k], cloud.origin, desk.centres[k])
+        desk.have[k] = True
+
+
+@inlined
+def centre_of(sums, origin, centre):
+    """A cluster's mean from its sums.  OUT: centre."""
+    d = origin.shape[0]
+    total = np.float64(sums[d])
+    for c in range(d):
+        centre[c] = np.float64(sums[c] + sums[d] * origin[c]) / total
+
+
+@inlined
+def _norm(sums, d):
+    """Squared length of a mean, counted from the origin."""
+    norm = 0.0
+    for c in range(d):
+        norm += np.float64(sums[c]) * np.float64(sums[c])
+    return norm / (np.float64(sums[d]) * np.float64(sums[d]))
+
+
+@inlined
+def _mixed(sums, after, d):
+    """Inner product of a mean, by its sums, and other sums."""
+    product = 0.0
+    for c in range(d):
+        product += np.float64(sums[c]) * np.float64(after[c])
+    return product / np.float64(sums[d])
 
 
 @inlined
@@ -955,24 +1215,584 @@ def _total(numbers):
     return total
 
 
-@lean_kernel
-def _copy_row(rows, source, row):
-    """Let a row start as a copy of another.  OUT: rows."""
-    _copy(rows.labels[source], rows.labels[row])
-    _copy(rows.near[source], rows.near[row])
-    _copy(rows.other[source], rows.other[row])
-    _copy(rows.errors[source], rows.errors[row])
-    _copy(rows.norms[source], rows.norms[row])
-    for k in range(rows.norms.shape[1]):
-        _copy(rows.estimates[source, k], rows.estimates[row, k])
-        _copy(rows.sums[source, k], rows.sums[row, k])
+@inlined
+def _magnitude(norm, radius2):
+    """A bound on a centre's estimates: |c|^2 + 2 |x| |c|."""
+    return (norm + 2.0 * np.sqrt(norm * radius2)) * SCREEN
+
+
+# -- few features and clusters: margins ----------------------------------------------------------
+
+
+@inlined
+def _assign_by_margins(records, changed, above, row, t, old, before, touched):
+    """Bring the labels of a row up to date.  Returns whether no cluster of the row above is empty.
+
+    While the two centres that have moved most have together moved by less than the row's cut, the
+    points on its list alone can have changed their labels.  OUT: records, touched.
+    """
+    cloud, rows, margins, desk = records.cloud, records.rows, records.margins, records.desk
+    drifts = margins.drifts[row]
+    most = next_ = 0.0
+    for k in range(drifts.shape[0]):
+        if before[k]:
+            if rows.sums[above, k, cloud.origin.shape[0]] == 0:
+                return False
+            drifts[k] = _drift(rows.sums[above, k], margins.anchors[row, k])
+        next_ = max(next_, min(most, drifts[k]))
+        most = max(most, drifts[k])
+    touched[:] = False
+    desk.count[0] = 0
+    calm = old and most + next_ < margins.cut[row]
+    calm = calm and margins.debt[row] * PATIENCE < rows.labels.shape[1]
+    if old:
+        for c in range(changed.shape[0]):
+            if changed[c, 1] == 0:
+                _inherit(rows, margins, row, changed[c, 0], desk.companion[c], desk.apart[c])
+        _note_changes(rows, row, changed, touched, desk)
+        for c in range(changed.shape[0]):
+            slot, label = changed[c, 0], rows.labels[row, changed[c, 0]]
+            if changed[c, 2] == 0:
+                margins.keys[row, slot] = np.inf
+            elif changed[c, 1] == 0 and label >= 0:
+                _note(desk, touched, slot, label, changed[c, 2])
+    if calm:
+        _settle_tight(records, above, row, most, next_, touched)
+        for c in range(changed.shape[0]):
+            slot = changed[c, 0]
+            left = np.float64(margins.keys[row, slot]) - margins.sunk[row]
+            if changed[c, 1] == 0 and left <= margins.cut[row]:
+                _let_in(records, above, row, slot, touched)
+    else:
+        if not _take_anchors(rows, margins, above, row):
+            return False
+        _take_margins(records, above, row, most + next_, not old, touched)
+    return True
+
+
+@inlined
+def _inherit(rows, margins, row, slot, companion, apart):
+    """Let a new point have the label of a close one, and what is left of its margin.
+
+    A point that is ``apart`` has distances that differ by no more than that.  OUT: rows, margins.
+    """
+    key = np.float32(-np.inf)
+    rows.labels[row, slot] = -1
+    if companion >= 0:
+        rows.labels[row, slot] = rows.labels[row, companion]
+        left = np.float64(margins.keys[row, companion]) - 2.0 * apart
+        key = np.float32(left * (1.0 - 1e-6)) if left > 0.0 else key
+    margins.keys[row, slot] = key
+
+
+@inlined
+def _drift(sums, anchor):
+    """How far a cluster's mean is from an anchor, at most."""
+    d = anchor.shape[0]
+    share = 1.0 / np.float64(sums[d])
+    s0 = s1 = s2 = s3 = 0.0
+    for group in range(d // 4):
+        c = group * 4
+        e0 = np.float64(sums[c]) * share - anchor[c]
+        e1 = np.float64(sums[c + 1]) * share - anchor[c + 1]
+        e2 = np.float64(sums[c + 2]) * share - anchor[c + 2]
+        e3 = np.float64(sums[c + 3]) * share - anchor[c + 3]
+        s0 += e0 * e0
+        s1 += e1 * e1
+        s2 += e2 * e2
+        s3 += e3 * e3
+    for c in range(d - d % 4, d):
+        e0 = np.float64(sums[c]) * share - anchor[c]
+        s0 += e0 * e0
+    return np.sqrt((s0 + s2) + (s1 + s3)) * SCREEN
+
+
+@inlined
+def _settle_tight(records, above, row, most, next_, touched):
+    """Settle the listed points whose margins are used up.  OUT: records, touched."""
+    cloud, rows, margins, desk = records.cloud, records.rows, records.margins, records.desk
+    drifts, listed = margins.drifts[row], margins.listed[row]
+    bound = np.float32((most + next_) * (1.0 + 1e-6))
+    hits = np.int32(0)
+    for p in range(TIGHT):
+        hits += np.int32(1) if listed[p] <= bound else np.int32(0)
+    if hits == 0:
+        return
+    settled = 0
+    for p in range(TIGHT):
+        if listed[p] > bound:
+            continue
+        slot = np.int64(margins.tight[row, p])
+        own = rows.labels[row, slot]
+        if own < 0:
+            continue
+        # Not the listed margin: another point may be in this slot by now.
+        margin = np.float64(margins.keys[row, slot]) - margins.sunk[row]
+        if margin > drifts[own] + (next_ if drifts[own] == most else most):
+            continue
+        settled += 1
+        nearest = _nearest_of(records, above, row, slot, own, margin)
+        if nearest != own:
+            rows.labels[row, slot] = nearest
+            listed[p] = -np.inf
+            margins.keys[row, slot] = -np.inf
+            _note(desk, touched, slot, own, -cloud.weights[slot])
+            _note(desk, touched, slot, nearest, cloud.weights[slot])
+    desk.work[0] += settled
+    # One or two points that are close to a border come back with any margins.
+    margins.debt[row] += max(0, settled - 2)
+
+
+@inlined
+def _nearest_of(records, above, row, slot, own, margin):
+    """The nearest centre of a point, but for those that its margin rules out.  OUT: desk.
+
+    Estimates in double precision tell most centres apart; squared distances tell the others.  At
+    the seeds, where no row is above, there are no sums to make estimates of.
+    """
+    cloud, rows, desk = records.cloud, records.rows, records.desk
+    drifts, estimates = records.margins.drifts[row], desk.column
+    limit = cloud.bounds[1] + 2.0**-48 * (cloud.origin.shape[0] + 16.0) * cloud.bounds[0]
+    lowest = other = np.inf
+    nearest = own
+    for k in range(drifts.shape[0]):
+        estimates[k] = np.inf
+        if k == own or drifts[own] + drifts[k] >= margin:
+            estimate = 0.0
+            if above != row:
+                estimate = _estimate(cloud.shifted[slot], rows.sums[above, k])
+            estimates[k] = estimate
+            desk.work[1] += 1
+            if estimate < lowest:
+                other = lowest
+                lowest = estimate
+                nearest = k
+            else:
+                other = min(other, estimate)
+    if other <= lowest + limit:
+        smallest = np.inf
+        for k in range(drifts.shape[0]):
+            if estimates[k] <= lowest + limit:
+                _centre_of(cloud, rows, above, k, desk)
+                distance = squared_distance(cloud.values[slot], desk.centres[k])
+                desk.work[1] += 1
+                if distance < smallest:
+                    smallest = distance
+                    nearest = k
+    return nearest
+
+
+@inlined
+def _estimate(point, sums):
+    """|c|^2 - 2 x.c for a point and the mean c of a cluster, by its sums."""
+    d = point.shape[0]
+    n0 = n1 = n2 = n3 = 0.0
+    s0 = s1 = s2 = s3 = 0.0
+    for group in range(d // 4):
+        c = group * 4
+        x0, x1 = np.float64(sums[c]), np.float64(sums[c + 1])
+        x2, x3 = np.float64(sums[c + 2]), np.float64(sums[c + 3])
+        n0 += x0 * x0
+        n1 += x1 * x1
+        n2 += x2 * x2
+        n3 += x3 * x3
+        s0 += point[c] * x0
+        s1 += point[c + 1] * x1
+        s2 += point[c + 2] * x2
+        s3 += point[c + 3] * x3
+    for c in range(d - d % 4, d):
+        x0 = np.float64(sums[c])
+        n0 += x0 * x0
+        s0 += point[c] * x0
+    share = 1.0 / np.float64(sums[d])
+    return (((n0 + n2) + (n1 + n3)) * share - 2.0 * ((s0 + s2) + (s1 + s3))) * share
+
+
+@inlined
+def _let_in(records, above, row, slot, touched):
+    """Give a new point its label, its margin, and its place on the list.  OUT: records, touched."""
+    cloud, margins, desk = records.cloud, records.margins, records.desk
+    drifts = margins.drifts[row]
+    point = cloud.shifted[slot]
+    first = second = np.inf
+    own = 0
+    for k in range(drifts.shape[0]):
+        distance = squared_distance(point, margins.anchors[row, k])
+        if distance < first:
+            second = first
+            first = distance
+            own = k
+        else:
+            second = min(second, distance)
+    moved = 0.0
+    for k in range(drifts.shape[0]):
+        if k != own:
+            moved = max(moved, drifts[k])
+    margin = (np.sqrt(second) - np.sqrt(first)) * (1.0 - 1e-9) - _root(cloud.bounds[1])
+    nearest = own
+    if margin <= drifts[own] + moved:
+        nearest = _nearest_of(records, above, row, slot, own, margin)
+    if nearest != own or margin <= 0.0:
+        margin = -np.inf
+    margins.keys[row, slot] = (margin + margins.sunk[row]) * (1.0 - 1e-6)
+    if margin <= margins.cut[row] < np.inf:
+        p = 0
+        while p < TIGHT and margins.listed[row, p] < np.inf:
+            p += 1
+        if p < TIGHT:
+            margins.tight[row, p] = slot
+            margins.listed[row, p] = margin * (1.0 - 1e-6)
+        else:
+            margins.cut[row] = -1.0
+    was = records.rows.labels[row, slot]
+    if nearest != was:
+        records.rows.labels[row, slot] = nearest
+        if was >= 0:
+            _note(desk, touched, slot, was, -cloud.weights[slot])
+        _note(desk, touched, slot, nearest, cloud.weights[slot])
+    desk.work[0] += 1
+    desk.work[1] += drifts.shape[0]
+
+
+@inlined
+def _root(slack):
+    """Distances that differ by more than this are told apart by their computed squares."""
+    return 1.001 * np.sqrt(slack)
+
+
+@inlined
+def _take_anchors(rows, margins, above, row):
+    """Let the centres of a row be its anchors; False if a cluster is empty.  OUT: margins."""
+    d = margins.anchors.shape[2]
+    for k in range(margins.anchors.shape[1]):
+        sums, anchor = rows.sums[above, k], margins.anchors[row, k]
+        if sums[d] == 0:
+            return False
+        for c in range(d):
+            anchor[c] = np.float64(sums[c]) / np.float64(sums[d])
+        margins.drifts[row, k] = _drift(sums, anchor)
+    return True
 
 
 @lean_kernel
-def _copy(source, target):
-    """Copy numbers; an assignment of whole arrays would allocate.  OUT: target."""
-    for i in range(target.shape[0]):
-        target[i] = source[i]
+def _take_margins(records, above, row, drift, everyone, touched):
+    """Labels and margins for new anchors, which are off the old by no more than ``drift``.
+
+    That is, two of them together.  Points with ample margins keep what the drift leaves of them,
+    unless there are few of these or ``everyone`` is asked for.  OUT: records, touched.
+    """
+    cloud, margins, desk = records.cloud, records.margins, records.desk
+    capacity = desk.nearest.shape[0]
+    radius = np.sqrt(cloud.bounds[0])
+    margins.debt[row] = 0
+    cut = margins.cut[row]
+    if not 0.0 < cut < 4.0 * radius:
+        cut = 0.125 * radius
+    # The new anchors are off the centres, too, by a rounding.
+    drift += 2.0 * _largest(margins.drifts[row])
+    margins.sunk[row] = 0.0 if everyone else (margins.sunk[row] + drift) * SCREEN
+    within = 1.5 * cut
+    count = capacity
+    if not everyone:
+        bound = np.float32((margins.sunk[row] + within) * (1.0 + 1e-6))
+        count = _list_below(margins.keys[row], bound, desk.listed)
+    slots, single, lengths = desk.listed, desk.gathered, desk.single[3]
+    width = -(-count // SLOT_BLOCK) * SLOT_BLOCK
+    if 2 * width >= capacity:
+        slots, single, lengths = desk.everyone, cloud.single, cloud.lengths
+        count = width = capacity
+        within = np.inf
+        margins.sunk[row] = 0.0
+    else:
+        for j in range(count, width):
+            slots[j] = slots[0]
+        _gather(cloud.single, cloud.lengths, slots, width, single, lengths)
+    _measure(single, lengths, width, margins.anchors[row], cloud.bounds, desk)
+    _take_labels(records, above, row, slots, count, touched)
+    _list_tight(margins, row, slots, count, desk.single[2], cut, within, 4.0 * radius)
+    desk.work[0] += count
+    desk.work[1] += margins.drifts.shape[1] * count
+
+
+@lean_kernel
+def _gather(single, lengths, slots, width, some, some_lengths):
+    """Copy the features of some points side by side.  OUT: some, some_lengths."""
+    for j in range(width):
+        some_lengths[j] = lengths[slots[j]]
+    for c in range(single.shape[0]):
+        source, target = single[c], some[c]
+        for j in range(width):
+            target[j] = source[slots[j]]
+
+
+@inlined
+def _measure(single, lengths, width, anchors, bounds, desk):
+    """Nearest anchors of some points, and margins; both on the desk.  OUT: desk.
+
+    ``single`` and ``lengths`` are as in :class:`Cloud`, for these points.
+    """
+    near, other, margins = desk.single[0], desk.single[1], desk.single[2]
+    n_clusters, d = anchors.shape
+    largest = 0.0
+    for k in range(n_clusters):
+        norm = 0.0
+        for c in range(d):
+            anchor = np.float64(anchors[k, c])
+            norm += anchor * anchor
+            desk.factors[k, c] = -2.0 * anchor
+        desk.factors[k, d] = norm
+        largest = max(largest, _magnitude(norm, bounds[0]))
+    for begin in range(0, width, SLOT_TILE):
+        end = min(begin + SLOT_TILE, width)
+        _two_nearest(
+            single,
+            begin,
+            desk.factors,
+            near[begin:end],
+            other[begin:end],
+            desk.nearest[begin:end],
+            desk.single[4, begin:end],
+            desk.single[5, begin:end],
+        )
+    # The errors of estimates in single precision (docs/math.md).
+    error = 0.5 * SINGLE * (d + 8.0) * largest
+    pad = error + 2.0 * SINGLE * (bounds[0] + largest)
+    away = _root(bounds[1])
+    _margins_of(
+        near[:width],
+        other,
+        lengths,
+        np.float32(2.0 * error * (1.0 + 1e-6)),
+        np.float32(pad),
+        np.float32(away * (1.0 + 1e-6)),
+        margins,
+    )
+
+
+@lean_kernel
+def _two_nearest(single, begin, factors, near, other, nearest, one, two):
+    """Estimates of points for their nearest anchor and the next.
+
+    As in :class:`Trajectories`, a point's squared length is left out.  Two anchors are met at a
+    time.  OUT: near, other, nearest; one, two.
+    """
+    d, n = single.shape[0], near.shape[0]
+    end = begin + n
+    for i in range(n):
+        near[i] = np.inf
+        other[i] = np.inf
+    for k in range(0, factors.shape[0], 2):
+        f, g = factors[k], factors[k + 1]
+        norm1, norm2 = f[d], g[d]
+        rest = d % 4
+        if rest == 0:
+            for i in range(n):
+                one[i] = norm1
+                two[i] = norm2
+        elif rest == 1:
+            x0 = single[0, begin:end]
+            f0, g0 = f[0], g[0]
+            for i in range(n):
+                one[i] = norm1 + f0 * x0[i]
+                two[i] = norm2 + g0 * x0[i]
+        elif rest == 2:
+            x0, x1 = single[0, begin:end], single[1, begin:end]
+            f0, f1, g0, g1 = f[0], f[1], g[0], g[1]
+            for i in range(n):
+                one[i] = norm1 + (f0 * x0[i] + f1 * x1[i])
+                two[i] = norm2 + (g0 * x0[i] + g1 * x1[i])
+        else:
+            x0, x1 = single[0, begin:end], single[1, begin:end]
+            x2 = single[2, begin:end]
+            f0, f1, f2, g0, g1, g2 = f[0], f[1], f[2], g[0], g[1], g[2]
+            for i in range(n):
+                one[i] = norm1 + (f0 * x0[i] + (f1 * x1[i] + f2 * x2[i]))
+                two[i] = norm2 + (g0 * x0[i] + (g1 * x1[i] + g2 * x2[i]))
+        for c in range(rest, d, 4):
+            x0, x1 = single[c, begin:end], single[c + 1, begin:end]
+            x2, x3 = single[c + 2, begin:end], single[c + 3, begin:end]
+            f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
+            g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
+            for i in range(n):
+                one[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
+                two[i] += (g0 * x0[i] + g1 * x1[i]) + (g2 * x2[i] + g3 * x3[i])
+        first, then = np.int32(k), np.int32(k + 1)
+        for i in range(n):
+            closest, next_, which = near[i], other[i], nearest[i]
+            estimate = one[i]
+            closer = estimate < closest
+            lower = estimate if estimate < next_ else next_
+            next_ = closest if closer else lower
+            closest = estimate if closer else closest
+            which = first if closer else which
+            estimate = two[i]
+            closer = estimate < closest
+            lower = estimate if estimate < next_ else next_
+            other[i] = closest if closer else lower
+            near[i] = estimate if closer else closest
+            nearest[i] = then if closer else which
+
+
+@lean_kernel
+def _margins_of(near, other, lengths, twice, pad, away, margins):
+    """By how much the next anchor is farther than the nearest, at least.  OUT: margins.
+
+    d_b - d_a = (d_b^2 - d_a^2) / (d_b + d_a), which is at least the same over 2 d_b.
+    """
+    for i in range(near.shape[0]):
+        gap = (other[i] - near[i]) - twice
+        farther = np.sqrt((lengths[i] + other[i]) + pad)
+        margin = gap / (np.float32(2.0) * farther) * np.float32(1.0 - 2.0**-18) - away
+        margins[i] = margin if other[i] < np.inf else np.float32(np.inf)
+
+
+@inlined
+def _take_labels(records, above, row, slots, count, touched):
+    """Let points have the labels and margins that are on the desk.  OUT: records, touched.
+
+    Those without a margin are settled.
+    """
+    cloud, desk = records.cloud, records.desk
+    labels, keys = records.rows.labels[row], records.margins.keys[row]
+    margins = desk.single[2]
+    sunk = np.float32(records.margins.sunk[row])
+    # Anchors are off the centres by a rounding.
+    least = 2.0 * _largest(records.margins.drifts[row])
+    for j in range(count):
+        slot = slots[j]
+        weight = cloud.weights[slot]
+        if weight == 0:
+            margins[j] = np.inf
+            keys[slot] = np.inf
+            continue
+        now = np.int64(desk.nearest[j])
+        if margins[j] <= least:
+            now = _nearest_of(records, above, row, slot, now, -np.inf)
+            margins[j] = -np.inf
+        keys[slot] = (margins[j] + sunk) * np.float32(1.0 - 1e-6)
+        was = labels[slot]
+        if was != now:
+            if was >= 0:
+                _note(desk, touched, slot, was, -weight)
+            _note(desk, touched, slot, now, weight)
+            labels[slot] = now
+
+
+@inlined
+def _largest(numbers):
+    """The largest of some numbers that are not negative."""
+    largest = 0.0
+    for i in range(numbers.shape[0]):
+        largest = max(largest, numbers[i])
+    return largest
+
+
+@inlined
+def _list_below(numbers, bound, listed):
+    """List the slots whose numbers are at most the bound; returns how many.  OUT: listed."""
+    count = 0
+    for begin in range(0, numbers.shape[0], SLOT_BLOCK):
+        block = numbers[begin : begin + SLOT_BLOCK]
+        hits = np.int32(0)
+        for i in range(SLOT_BLOCK):
+            hits += np.int32(1) if block[i] <= bound else np.int32(0)
+        if hits > 0:
+            for i in range(SLOT_BLOCK):
+                listed[count] = begin + i
+                count += 1 if block[i] <= bound else 0
+    return count
+
+
+@lean_kernel
+def _list_tight(kept, row, slots, count, margins, cut, within, widest):
+    """List the points with the smallest margins, and the cut that all others exceed.  OUT: kept.
+
+    The search for a cut that leaves the list neither long nor short begins at ``cut``.  Of points
+    that are not among the given, the margins exceed ``within``.
+    """
+    tight = 0
+    for _ in range(64):
+        bound = np.float32(cut)
+        hits = np.int32(0)
+        for j in range(count):
+            hits += np.int32(1) if margins[j] <= bound else np.int32(0)
+        tight = np.int64(hits)
+        if tight > 3 * TIGHT // 4:
+            cut *= 0.5
+        elif tight < TIGHT // 4 and 1.5 * cut <= within and cut < widest:
+            cut *= 1.5
+        else:
+            break
+    kept.listed[row, :] = np.inf
+    if tight > TIGHT:
+        # Too many equal ones: a row without a list is measured every time.
+        kept.cut[row] = -1.0
+        return
+    kept.cut[row] = cut * (1.0 - 1e-6)
+    bound = np.float32(cut)
+    p = 0
+    for j in range(count):
+        if margins[j] <= bound:
+            kept.tight[row, p] = slots[j]
+            kept.listed[row, p] = margins[j]
+            p += 1
+
+
+# -- many features or clusters: estimates --------------------------------------------------------
+
+
+@lean_kernel
+def _assign_by_estimates(records, changed, above, row, t, old, before, touched):
+    """As :func:`_assign_by_margins`.  OUT: records, touched."""
+    cloud, rows, estimates, desk = records.cloud, records.rows, records.estimates, records.desk
+    in_doubt = 0
+    if t > 0:
+        in_doubt = _move_centres(
+            cloud, rows, estimates, above, row, before, t == 1 and not old, desk
+        )
+        if in_doubt < 0:
+            return False
+    touched[:] = False
+    desk.count[0] = 0
+    if old:
+        _note_changes(rows, row, changed, touched, desk)
+        _estimate_changed(cloud, rows, estimates, above, row, changed, t, desk)
+    limit = _limit(estimates.errors[row], cloud.bounds[1])
+    doubtful = 0
+    if t > 0 and in_doubt > 0:
+        doubtful = _list_doubtful(estimates.near[row], estimates.other[row], limit, desk.listed)
+    if old:
+        for c in range(changed.shape[0]):
+            if changed[c, 1] == 0:
+                desk.listed[doubtful] = changed[c, 0]
+                doubtful += 1
+    for p in range(doubtful):
+        slot = desk.listed[p]
+        label = rows.labels[row, slot]
+        nearest = _settle(records, above, row, slot, limit)
+        if nearest != label:
+            if label >= 0:
+                _note(desk, touched, slot, label, -cloud.weights[slot])
+            _note(desk, touched, slot, nearest, cloud.weights[slot])
+    desk.work[0] += doubtful
+    return True
+
+
+@lean_kernel
+def _estimate_seeds(cloud, estimates, row, seeds, column):
+    """All points' estimates for the seeds, from scratch.  OUT: the row of estimates, column."""
+    for k in range(seeds.shape[0]):
+        seed = cloud.shifted[seeds[k]]
+        norm = 0.0
+        for c in range(seed.shape[0]):
+            norm += seed[c] * seed[c]
+        estimates.norms[row, k] = norm
+        estimates.errors[row, k] = _fresh_error(norm, cloud.bounds[0])
+        column[:] = norm
+        _add_features(column, -2.0, seed, cloud.turned)
+        _copy(column, estimates.all[row, k])
+    estimates.near[row, :] = -np.inf
+    estimates.other[row, :] = np.inf
 
 
 @lean_kernel
@@ -988,35 +1808,11 @@ def _list_moves(cloud, rows, above, row, touched, desk):
 
 
 @inlined
-def _note(desk, touched, slot, cluster, weight):
-    """Note that a cluster has gained some weight at a point.  OUT: desk, touched."""
-    count = desk.count[0]
-    desk.slot[count] = slot
-    desk.cluster[count] = cluster
-    desk.weight[count] = weight
-    desk.count[0] = count + 1
-    touched[cluster] = True
-
-
-@inlined
-def _lower_and_raise(rows, row, changed, touched, desk):
-    """Let the changed points that were there change their weights, or go.  OUT: rows, desk."""
-    for c in range(changed.shape[0]):
-        slot, before, after = changed[c, 0], changed[c, 1], changed[c, 2]
-        if before > 0:
-            _note(desk, touched, slot, rows.labels[row, slot], after - before)
-        if after == 0:
-            rows.labels[row, slot] = -1
-            rows.near[row, slot] = -np.inf
-            rows.other[row, slot] = np.inf
-
-
-@inlined
-def _move_centres(cloud, rows, above, row, touched, afresh, radius2, slack, desk, work):
+def _move_centres(cloud, rows, estimates, above, row, touched, afresh, desk):
     """Bring the estimates of a row up to date with the clusters of the row above.
 
     What the touched clusters have gained and lost is on the desk.  Returns how many labels are in
-    doubt (none where no centre moves), or -1 if a cluster is empty.  OUT: rows, desk, work.
+    doubt (none where no centre moves), or -1 if a cluster is empty.  OUT: estimates, desk.
 
     With S and W a centre's sums and weight, a gain of weights m_j at points x_j makes
 
@@ -1025,6 +1821,7 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, slack, desk
     for the estimates e and a = W / W'.
     """
     d, capacity = cloud.turned.shape
+    radius2 = cloud.bounds[0]
     last = -1
     for k in range(touched.shape[0]):
         if touched[k] or afresh:
@@ -1046,33 +1843,31 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, slack, desk
                 gain += np.float64(desk.weight[p])
                 gross += abs(np.float64(desk.weight[p]))
         ratio = (total - gain) / total
-        constant = norm - ratio * rows.norms[row, k]
+        constant = norm - ratio * estimates.norms[row, k]
         few = 0 < n_mine <= 2
         fresh = _fresh_error(norm, radius2)
-        step = 2.0 * gross / total * radius2 + ratio * rows.errors[row, k]
+        step = 2.0 * gross / total * radius2 + ratio * estimates.errors[row, k]
         if few:
-            step += ratio * _magnitude(rows.norms[row, k], radius2) + abs(constant)
+            step += ratio * _magnitude(estimates.norms[row, k], radius2) + abs(constant)
             step *= 3.5
         else:
             step += _magnitude(norm, radius2)
-        error = ratio * rows.errors[row, k] + SINGLE * step
+        error = ratio * estimates.errors[row, k] + SINGLE * step
         error += 2.0**-48 * (d + 16.0) * (1.0 + ratio + gross / total) * radius2
-        labels, near, other = rows.labels[row], rows.near[row], rows.other[row]
-        estimates = rows.estimates[row, k]
+        labels, near, other = rows.labels[row], estimates.near[row], estimates.other[row]
+        column = estimates.all[row, k]
         from_scratch = (
-            afresh
-            or n_mine > d
-            or error > WORN * fresh
-            or not _know_products(cloud, desk, n_mine, work)
+            afresh or n_mine > d or error > WORN * fresh or not _know_products(cloud, desk, n_mine)
         )
-        rows.norms[row, k] = norm
-        rows.errors[row, k] = fresh if from_scratch else error
+        estimates.norms[row, k] = norm
+        estimates.errors[row, k] = fresh if from_scratch else error
         # Whoever comes last sees what all columns together have left in doubt.
-        bound = _bound(_limit(rows.errors[row], slack)) if k == last else np.float32(-np.inf)
+        limit = _limit(estimates.errors[row], cloud.bounds[1])
+        bound = _bound(limit) if k == last else np.float32(-np.inf)
         if from_scratch:
-            work[1] += capacity
+            desk.work[1] += capacity
             _estimate_column(cloud, rows, above, k, norm, desk.column)
-            in_doubt = _store_column(desk.column, k, labels, estimates, near, other, bound)
+            in_doubt = _store_column(desk.column, k, labels, column, near, other, bound)
         elif few:
             p, q = desk.mine[0], desk.mine[n_mine - 1]
             in_doubt = _shift_column(
@@ -1084,50 +1879,26 @@ def _move_centres(cloud, rows, above, row, touched, afresh, radius2, slack, desk
                 cloud.products[cloud.place[desk.slot[q]]],
                 k,
                 labels,
-                estimates,
+                column,
                 near,
                 other,
                 bound,
             )
         else:
             for i in range(capacity):
-                desk.column[i] = ratio * np.float64(estimates[i]) + constant
+                desk.column[i] = ratio * np.float64(column[i]) + constant
             for q in range(n_mine):
                 p = desk.mine[q]
                 factor = -2.0 * np.float64(desk.weight[p]) / total
                 _add(desk.column, factor, cloud.products[cloud.place[desk.slot[p]]])
-            in_doubt = _store_column(desk.column, k, labels, estimates, near, other, bound)
+            in_doubt = _store_column(desk.column, k, labels, column, near, other, bound)
     return in_doubt
-
-
-@inlined
-def _magnitude(norm, radius2):
-    """A bound on a centre's estimates: |c|^2 + 2 |x| |c|."""
-    return (norm + 2.0 * np.sqrt(norm * radius2)) * SCREEN
 
 
 @inlined
 def _fresh_error(norm, radius2):
     """A bound on the errors of a centre's estimates when they are computed from scratch."""
     return SINGLE * (_magnitude(norm, radius2) + 2.0 * radius2)
-
-
-@inlined
-def _norm(sums, d):
-    """Squared length of a mean, counted from the origin."""
-    norm = 0.0
-    for c in range(d):
-        norm += np.float64(sums[c]) * np.float64(sums[c])
-    return norm / (np.float64(sums[d]) * np.float64(sums[d]))
-
-
-@inlined
-def _mixed(sums, after, d):
-    """Inner product of a mean, by its sums, and other sums."""
-    product = 0.0
-    for c in range(d):
-        product += np.float64(sums[c]) * np.float64(after[c])
-    return product / np.float64(sums[d])
 
 
 @lean_kernel
@@ -1217,26 +1988,31 @@ def _store(i, estimate, k, labels, estimates, near, other, bound):
 
 
 @lean_kernel
-def _estimate_new(cloud, rows, above, row, changed, t, radius2, desk):
-    """New points' estimates for all centres of a row, from scratch.  OUT: rows, desk."""
+def _estimate_changed(cloud, rows, estimates, above, row, changed, t, desk):
+    """New points' estimates for all centres of a row, and none for points that have gone.
+
+    OUT: estimates.
+    """
     d = cloud.turned.shape[0]
     for j in range(changed.shape[0]):
-        if changed[j, 1] > 0:
-            continue
         slot = changed[j, 0]
-        point = cloud.shifted[slot]
-        rows.labels[row, slot] = -1
-        rows.near[row, slot] = -np.inf
-        for k in range(rows.norms.shape[1]):
-            if t == 0:
-                product = 0.0
-                for c in range(d):
-                    product += point[c] * (desk.centres[k, c] - np.float64(cloud.origin[c]))
-            else:
-                product = _inner(point, rows.sums[above, k]) / np.float64(rows.sums[above, k, d])
-            norm = rows.norms[row, k]
-            rows.estimates[row, k, slot] = norm - 2.0 * product
-            rows.errors[row, k] = max(rows.errors[row, k], _fresh_error(norm, radius2))
+        if changed[j, 1] == 0:
+            point = cloud.shifted[slot]
+            for k in range(estimates.norms.shape[1]):
+                if t == 0:
+                    product = 0.0
+                    for c in range(d):
+                        product += point[c] * (desk.centres[k, c] - np.float64(cloud.origin[c]))
+                else:
+                    sums = rows.sums[above, k]
+                    product = _inner(point, sums) / np.float64(sums[d])
+                norm = estimates.norms[row, k]
+                estimates.all[row, k, slot] = norm - 2.0 * product
+                fresh = _fresh_error(norm, cloud.bounds[0])
+                estimates.errors[row, k] = max(estimates.errors[row, k], fresh)
+        if changed[j, 1] == 0 or changed[j, 2] == 0:
+            estimates.near[row, slot] = -np.inf
+            estimates.other[row, slot] = np.inf
 
 
 @inlined
@@ -1255,30 +2031,13 @@ def _inner(point, sums):
     return (s0 + s2) + (s1 + s3)
 
 
-@kernel
-def put_point(records, slot, coordinates, key0, key1):
-    """Put a point into a slot.  Returns its squared lengths, from the origin and from zero.
-
-    OUT: cloud.
-    """
-    cloud = Cloud(*records[0])
-    d, capacity = cloud.turned.shape
-    cloud.keys[0, slot] = key0
-    cloud.keys[1, slot] = key1
-    radius2 = reach2 = 0.0
-    for c in range(d):
-        cloud.values[slot, c] = coordinates[c]
-        shifted = np.float64(coordinates[c] - cloud.origin[c])
-        cloud.shifted[slot, c] = shifted
-        cloud.turned[c, slot] = shifted
-        radius2 += shifted * shifted
-        reach2 += cloud.values[slot, c] ** 2
-    column = np.empty(capacity)
+@lean_kernel
+def _put_products(cloud, slot, column):
+    """Let the inner products include a new point's.  OUT: cloud, column."""
     if not _know(cloud, slot, column):
         _multiply(cloud, slot, column)
     for row in range(cloud.known[0]):
         cloud.products[row, slot] = column[cloud.known[1 + row]]
-    return radius2, reach2
 
 
 @lean_kernel
@@ -1305,24 +2064,21 @@ def _know(cloud, slot, column):
 
 
 @inlined
-def _know_products(cloud, desk, n_mine, work):
+def _know_products(cloud, desk, n_mine):
     """Whether the inner products of the points at hand are known, or can be.  OUT: cloud, desk."""
     for q in range(n_mine):
         slot = desk.slot[desk.mine[q]]
         if cloud.place[slot] < 0:
             if not _know(cloud, slot, desk.column):
                 return False
-            work[1] += desk.column.shape[0]
+            desk.work[1] += desk.column.shape[0]
     return True
 
 
 @inlined
 def _limit(errors, slack):
     """Estimates that differ by more than this tell which centre is nearer."""
-    largest = 0.0
-    for k in range(errors.shape[0]):
-        largest = max(largest, errors[k])
-    return 2.0 * largest + slack
+    return 2.0 * _largest(errors) + slack
 
 
 @inlined
@@ -1349,12 +2105,13 @@ def _list_doubtful(near, other, limit, listed):
 
 
 @inlined
-def _settle(cloud, rows, above, row, slot, limit, desk, work):
+def _settle(records, above, row, slot, limit):
     """The nearest centre of a point, by its estimates or, where they are close, exactly.
 
-    OUT: the slot of rows, desk, work.
+    OUT: the slot of the row, desk.
     """
-    estimates = rows.estimates[row]
+    cloud, rows, desk = records.cloud, records.rows, records.desk
+    estimates = records.estimates.all[row]
     n_clusters = estimates.shape[0]
     lowest = np.float64(np.inf)
     nearest = -1
@@ -1373,69 +2130,19 @@ def _settle(cloud, rows, above, row, slot, limit, desk, work):
             if estimates[k, slot] <= lowest + limit:
                 _centre_of(cloud, rows, above, k, desk)
                 distance = squared_distance(cloud.values[slot], desk.centres[k])
-                work[1] += 1
+                desk.work[1] += 1
                 if distance < smallest:
                     smallest = distance
                     nearest = k
         if nearest != first:
             other = lowest
     rows.labels[row, slot] = nearest
-    rows.near[row, slot] = estimates[nearest, slot]
-    rows.other[row, slot] = other
+    records.estimates.near[row, slot] = estimates[nearest, slot]
+    records.estimates.other[row, slot] = other
     return nearest
 
 
-@inlined
-def _centre_of(cloud, rows, above, k, desk):
-    """Let a centre be on the desk.  OUT: desk."""
-    if not desk.have[k]:
-        centre_of(rows.sums[above, k], cloud.origin, desk.centres[k])
-        desk.have[k] = True
-
-
-@inlined
-def centre_of(sums, origin, centre):
-    """A cluster's mean from its sums.  OUT: centre."""
-    d = origin.shape[0]
-    total = np.float64(sums[d])
-    for c in range(d):
-        centre[c] = np.float64(sums[c] + sums[d] * origin[c]) / total
-
-
-@kernel
-def read_out(sums, origin, slot_labels, order, centres, labels):
-    """The means of clusters, and the labels in canonical order.  OUT: centres, labels."""
-    for k in range(sums.shape[0]):
-        centre_of(sums[k], origin, centres[k])
-    for p in range(order.shape[0]):
-        labels[p] = slot_labels[order[p]]
-
-
-@inlined
-def _take(sums, point, origin, weight):
-    """Add weight times a point to the sums of a cluster.  OUT: sums."""
-    d = point.shape[0]
-    for c in range(d):
-        sums[c] += weight * (np.int64(point[c]) - origin[c])
-    sums[d] += weight
-
-
-@inlined
-def _differ(before, after, witness):
-    """A slot whose labels differ, ``witness`` if they do so there; -1 if there is none."""
-    found = witness
-    if witness < 0 or before[witness] == after[witness]:
-        found = -1
-        for begin in range(0, before.shape[0], SLOT_BLOCK):
-            one, two = before[begin : begin + SLOT_BLOCK], after[begin : begin + SLOT_BLOCK]
-            hits = np.int32(0)
-            for i in range(SLOT_BLOCK):
-                hits += np.int32(1) if one[i] != two[i] else np.int32(0)
-            if hits > 0:
-                for i in range(SLOT_BLOCK):
-                    found = begin + i if one[i] != two[i] else found
-                break
-    return found
+# -- what restarts come to -----------------------------------------------------------------------
 
 
 @lean_kernel

@@ -1,11 +1,15 @@
 """The server forgets by replay: the model of a changed aggregate from the trajectories of the old.
 
 A full run keeps, for each restart, the race's winners with their scores and, for each assignment of
-Lloyd's iteration, the labels, the exact integer sums, and an estimate of every point's distance to
-every centre.  After a change, a centre's sums differ by a few points, and the estimates follow by
-the inner products with those points, with a bound on their error.  Where they do not tell the
-nearest centre for certain, the exact kernel does.  The result is that of a full run, bit for bit;
-the proof is in docs/math.md.
+Lloyd's iteration, the labels, the exact integer sums, and what tells whether a label can change:
+
+* *margins*, by how much a point's own centre is nearer than any other.  They last until the
+  centres have moved by as much, and most rows of most changes touch a short list of points alone;
+* or, where features and clusters are many, so that margins are small and dear, *estimates* of
+  every point's distance to every centre, which follow a change by inner products.
+
+Where neither tells the nearest centre for certain, the exact kernel does.  The result is that of a
+full run, bit for bit; the proof is in docs/math.md.
 
 What is kept is a cache.  Its memory is bounded, it is never saved, and losing it costs time only.
 """
@@ -22,7 +26,7 @@ import numpy as np
 
 from fedforget.clustering import kernels
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.prf import Ints, Keys
+from fedforget.clustering.prf import Ints, Keys, UInts
 from fedforget.clustering.race import Race
 from fedforget.clustering.server import (
     Change,
@@ -36,10 +40,14 @@ from fedforget.clustering.server import (
 MEMORY_LIMIT = 1536 << 20
 """Bytes that the cache may take; restarts that do not fit are run in full every time."""
 
+BY_MARGINS = 1024
+"""Features times clusters up to which rows keep margins, and beyond which estimates."""
+
+_LABEL = np.int16
+_MOST_CLUSTERS = 1 << 15
 _PRODUCTS_SHARE = 4
-_UNIT = 2.0**-53
 _BATCH = 512
-_NOTHING = np.empty((0, 3), dtype=np.int64)
+_NOTHING = np.empty((0, 4), dtype=np.int64)
 
 
 @dataclass
@@ -107,8 +115,8 @@ class ReplayingServer:
         points = self.source.points_of(aggregate)
         self.work = Work()
         n = len(points.weights)
-        if self.tol or n < self.n_clusters:
-            # An early stop, or few points: there is nothing to replay.
+        if self.tol or n < self.n_clusters or self.n_clusters > _MOST_CLUSTERS:
+            # An early stop, few points, or labels too large to keep: there is nothing to replay.
             models = cluster_each(
                 points,
                 self.n_clusters,
@@ -119,9 +127,7 @@ class ReplayingServer:
             distances = sum((model.n_iter + 1) * n * len(model.centres) for model in models)
             self.work = Work(0, distances, distances, self.n_init)
             return min(models, key=lambda model: model.loss)
-        task = _Task(
-            self.n_clusters, self.n_init, self.max_iter, self.source.diameter, self.memory_limit
-        )
+        task = _Task(self.n_clusters, self.n_init, self.max_iter, self.memory_limit)
         self._cache = _Cache(task, points, self.source.names_of(aggregate), self.work)
         self.work.full_distances = self._cache.full_distances()
         return self._cache.model()
@@ -132,10 +138,18 @@ class ReplayingServer:
         if cache is None:
             return self.run(aggregate)
         changes = self.source.changes(aggregate, delta)
-        n = len(cache.names)
-        n_new = [change.before for change in changes].count(0)
-        n_after = n + n_new - [change.after for change in changes].count(0)
-        if n_after < self.n_clusters or 2 * len(changes) > n or n_new > len(cache.free):
+        n, total, n_new, n_gone = len(cache.names), cache.total, 0, 0
+        for _, before, after, *_ in changes:
+            n_new += before == 0
+            n_gone += after == 0
+            total += after - before
+        if (
+            n + n_new - n_gone < self.n_clusters
+            or 2 * len(changes) > n
+            or n_new > len(cache.free)
+            # Where sums could overflow, building the points refuses.
+            or total * max(self.source.diameter, 1.0) >= 2.0**62
+        ):
             return self.run(aggregate)
         self.work = Work()
         cache.apply(changes, self.work)
@@ -150,7 +164,6 @@ class _Task:
     n_clusters: int
     n_init: int
     max_iter: int
-    diameter: float
     memory_limit: int
 
 
@@ -164,15 +177,16 @@ class _Cache:
         self.total = sum(points.weights.tolist())
         self.absent: dict[int, ServerModel] = {}
         self.dropped: set[int] = set()
-        n = len(names)
+        n, d = points.coordinates.shape
+        self.by_margins = d * task.n_clusters <= BY_MARGINS
         capacity = -(-(n + 16 + n // 32) // kernels.SLOT_BLOCK) * kernels.SLOT_BLOCK
-        self._order = np.arange(capacity, dtype=np.int64)
         self.free = list(range(capacity - 1, n - 1, -1))
-        self.radius2 = self.slack = 0.0
+        self._no_points = np.empty((0, d), dtype=np.int64), np.empty((0, 2), dtype=np.uint64)
         self.cloud = self._cloud_of(points, capacity)
-        self.rows, self.runs = self._room(capacity)
-        desk = _desk(capacity, task.n_clusters, points.coordinates.shape[1])
-        self._records = tuple(map(tuple, (self.cloud, self.rows, self.runs, desk)))
+        self.rows, self.margins, self.estimates, self.runs = self._room(capacity)
+        self.desk = _desk(capacity, task.n_clusters, d)
+        records = self.cloud, self.rows, self.margins, self.estimates, self.runs, self.desk
+        self._records = tuple(map(tuple, records))
         self._run(range(task.n_init), work)
 
     def _cloud_of(self, points: LatticePoints, capacity: int) -> kernels.Cloud:
@@ -182,48 +196,59 @@ class _Cache:
         values[:n] = points.coordinates
         shifted = np.zeros((capacity, d))
         shifted[:n] = points.coordinates - origin
-        turned = np.ascontiguousarray(shifted.T)
         weights = np.zeros(capacity, dtype=np.int64)
         weights[:n] = points.weights
         keys = np.zeros((2, capacity), dtype=np.uint64)
         keys[:, :n] = points.keys
+        lengths = (shifted * shifted).sum(axis=1)
+        bounds = np.zeros(2)
+        kernels.widen(bounds, d, lengths.max(), (values * values).sum(axis=1).max())
+        single, multiplied = (capacity, 0) if self.by_margins else (0, capacity)
         # Products are computed when wanted; all of them, and at once, where a cluster has fewer
         # members than there are features.
-        room = min(capacity, self.task.memory_limit // (_PRODUCTS_SHARE * 4 * capacity))
-        products = _aligned((room, capacity), np.float32)
-        place = np.full(capacity, -1, dtype=np.int64)
-        known = np.zeros(room + 1, dtype=np.int64)
+        room = min(multiplied, self.task.memory_limit // (_PRODUCTS_SHARE * 4 * capacity))
+        cloud = kernels.Cloud(
+            values=values,
+            weights=weights,
+            keys=keys,
+            order=np.arange(capacity),
+            origin=origin,
+            bounds=bounds,
+            shifted=shifted,
+            single=_aligned((d, single), np.float32),
+            lengths=lengths[:single].astype(np.float32),
+            turned=np.ascontiguousarray(shifted[:multiplied].T),
+            products=_aligned((room, multiplied), np.float32),
+            place=np.full(multiplied, -1, dtype=np.int64),
+            known=np.zeros(room + 1, dtype=np.int64),
+        )
+        cloud.single[:] = shifted[:single].T
         if room == capacity and n < d * self.task.n_clusters:
-            place[:] = known[1:] = np.arange(capacity)
-            known[0] = capacity
+            cloud.place[:] = cloud.known[1:] = np.arange(capacity)
+            cloud.known[0] = capacity
             for begin in range(0, capacity, _BATCH):
-                products[begin : begin + _BATCH] = shifted[begin : begin + _BATCH] @ turned
-        radius2 = (shifted * shifted).sum(axis=1).max().item()
-        self._reach(d, radius2, (values * values).sum(axis=1).max().item())
-        return kernels.Cloud(values, shifted, turned, origin, products, place, known, weights, keys)
-
-    def _reach(self, d: int, radius2: float, reach2: float) -> None:
-        """Let the bounds on errors cover points with these squared lengths."""
-        self.radius2 = max(self.radius2, (1.0 + 1e-9) * radius2)
-        self.slack = max(self.slack, 64.0 * (d + 16) * _UNIT * (1.0 + 1e-9) * reach2)
+                some = slice(begin, begin + _BATCH)
+                cloud.products[some] = shifted[some] @ cloud.turned
+        return cloud
 
     # -- room ----------------------------------------------------------------------------------
 
-    def _room(self, capacity: int) -> tuple[kernels.Trajectories, kernels.Runs]:
+    def _room(
+        self, capacity: int
+    ) -> tuple[kernels.Trajectories, kernels.Margins, kernels.Estimates, kernels.Runs]:
         """A pool of rows.  Memory that is never written to is never taken."""
         task = self.task
         k = task.n_clusters
         d: int = self.cloud.values.shape[1]
-        self.row_bytes = (12 + 4 * k) * capacity + 8 * k * (d + 3) + 8
+        self.row_bytes = 2 * capacity + 8 * k * (d + 1) + 8
+        if self.by_margins:
+            self.row_bytes += 4 * capacity + 4 * k * (d + 2) + 8 * kernels.TIGHT + 24
+        else:
+            self.row_bytes += (8 + 4 * k) * capacity + 16 * k
         room = max(0, task.memory_limit - self.cloud.products.nbytes) // self.row_bytes
         room = min(room, task.n_init * (task.max_iter + 1))
         rows = kernels.Trajectories(
-            labels=_aligned((room, capacity), np.int32),
-            estimates=_aligned((room, k, capacity), np.float32),
-            near=_aligned((room, capacity), np.float32),
-            other=_aligned((room, capacity), np.float32),
-            errors=np.empty((room, k)),
-            norms=np.empty((room, k)),
+            labels=_aligned((room, capacity), _LABEL),
             sums=np.empty((room, k, d + 1), dtype=np.int64),
             witness=np.empty(room, dtype=np.int64),
         )
@@ -240,12 +265,30 @@ class _Cache:
             free=np.arange(room, -1, -1, dtype=np.int64),
         )
         runs.free[0] = room
-        return rows, runs
+        with_margins, with_estimates = (room, 0) if self.by_margins else (0, room)
+        margins = kernels.Margins(
+            anchors=_aligned((with_margins, k, d), np.float32),
+            drifts=np.empty((with_margins, k)),
+            keys=_aligned((with_margins, capacity), np.float32),
+            sunk=np.empty(with_margins),
+            cut=np.empty(with_margins),
+            tight=_aligned((with_margins, kernels.TIGHT), np.int32),
+            listed=_aligned((with_margins, kernels.TIGHT), np.float32),
+            debt=np.empty(with_margins, dtype=np.int64),
+        )
+        estimates = kernels.Estimates(
+            all=_aligned((with_estimates, k, capacity), np.float32),
+            near=_aligned((with_estimates, capacity), np.float32),
+            other=_aligned((with_estimates, capacity), np.float32),
+            errors=np.empty((with_estimates, k)),
+            norms=np.empty((with_estimates, k)),
+        )
+        return rows, margins, estimates, runs
 
     @property
     def nbytes(self) -> int:
         used = len(self.rows.witness) - int(self.runs.free[0])
-        products = 4 * len(self.cloud.weights) * int(self.cloud.known[0])
+        products = 4 * len(self.cloud.place) * int(self.cloud.known[0])
         return used * self.row_bytes + products
 
     def _release(self, number: int) -> None:
@@ -267,7 +310,8 @@ class _Cache:
     @property
     def order(self) -> Ints:
         """The slots in use, in canonical order."""
-        return self._order[: len(self.names)]
+        slots: Ints = self.cloud.order[: len(self.names)]
+        return slots
 
     def _restarts(self) -> Restarts:
         """The points as they are now, in canonical order."""
@@ -282,7 +326,7 @@ class _Cache:
     def _run(self, numbers: Iterable[int], work: Work) -> None:
         """Run restarts from the start; those that cannot be replayed are run without rows."""
         restarts = self._restarts()
-        runs, counters = self.runs, np.zeros(2, dtype=np.int64)
+        runs = self.runs
         for number in numbers:
             work.restarts += 1
             self.absent.pop(number, None)
@@ -302,17 +346,9 @@ class _Cache:
             runs.where[number, 0] = row
             runs.length[number] = 1
             runs.status[number] = kernels.GROW
-            kernels.first_row(
-                self._records,
-                self.order,
-                row,
-                runs.seeds[number],
-                self.radius2,
-                self.slack,
-                counters,
-            )
-        _count(work, counters)
-        self._walk(_NOTHING, work)
+            kernels.first_row(self._records, len(self.names), row, runs.seeds[number])
+            self._count(work)
+        self._replay(len(self.names), _NOTHING, *self._no_points, work)
         for number in np.flatnonzero(runs.status == kernels.RERUN).tolist():
             # A cluster ran empty, or the memory ran out.
             self._release(number)
@@ -327,42 +363,36 @@ class _Cache:
         self.runs.status[number] = kernels.ABSENT
         work.distances += self._distances_of(model)
 
-    def _walk(self, changed: Ints, work: Work) -> None:
+    def _replay(self, n: int, changed: Ints, coordinates: Ints, keys: UInts, work: Work) -> None:
         """Let the kernel bring every restart with rows up to date, however many rows it takes."""
-        counters = np.zeros(2, dtype=np.int64)
-        kernels.replay(
-            self._records,
-            self.order,
-            changed,
-            self.task.max_iter,
-            self.radius2,
-            self.slack,
-            self.total * self.radius2,
-            counters,
-        )
-        _count(work, counters)
+        kernels.replay(self._records, n, changed, coordinates, keys, self.task.max_iter, self.total)
+        self._count(work)
         if kernels.FULL in self.runs.status.tolist():
             self._drop()
             self.runs.status[self.runs.status == kernels.FULL] = kernels.GROW
-            self._walk(_NOTHING, work)
+            self._replay(len(self.names), _NOTHING, *self._no_points, work)
+
+    def _count(self, work: Work) -> None:
+        points, distances = self.desk.work.tolist()
+        work.points += points
+        work.distances += distances
 
     # -- following -----------------------------------------------------------------------------
 
     def apply(self, changes: list[Change], work: Work) -> None:
         """Bring points, order and every restart up to date."""
         cloud = self.cloud
-        if len(cloud.products) <= cloud.known[0] < len(self.names):
+        n = len(self.names)
+        if not self.by_margins and len(cloud.products) <= cloud.known[0] < n:
             cloud.place[:] = -1
             cloud.known[0] = 0
-        moves = []
-        for change in changes:
-            moves.append((self._place(change), change.before, change.after))
-            self.total += change.after - change.before
-        changed = np.array(moves, dtype=np.int64) if moves else _NOTHING
-        if self.total * max(self.task.diameter, 1.0) >= 2.0**62:
-            # The guard of the sums; building the points refuses what could overflow.
-            self._restarts()
-        self._walk(changed, work)
+        changed = np.array([self._place(change) for change in changes] or _NOTHING, dtype=np.int64)
+        new = [change for change in changes if change.before == 0]
+        coordinates, keys = self._no_points
+        if new:
+            coordinates = np.array([change.coordinates for change in new])
+            keys = np.array([change.key for change in new])
+        self._replay(n, changed, coordinates, keys, work)
         for change in changes:
             if change.after == 0:
                 self.free.append(self.slot_of.pop(change.name))
@@ -371,30 +401,17 @@ class _Cache:
             stale = [number for number, state in enumerate(status) if state != kernels.READY]
             self._run(stale, work)
 
-    def _place(self, change: Change) -> int:
-        """Set a point's weight; new points get a slot and their place in the order."""
-        place = bisect_left(self.names, change.name)
-        if change.before == 0:
-            self._put(change, place)
-        slot = self.slot_of[change.name]
-        self.cloud.weights[slot] = change.after
-        if change.after == 0:
+    def _place(self, change: Change) -> tuple[int, int, int, int]:
+        """A point's slot, its weights before and after, and its place in the order."""
+        name, before, after = change.name, change.before, change.after
+        self.total += after - before
+        place = bisect_left(self.names, name)
+        if before == 0:
+            self.slot_of[name] = self.free.pop()
+            self.names.insert(place, name)
+        if after == 0:
             del self.names[place]
-            n = len(self.names)
-            self._order[place:n] = self._order[place + 1 : n + 1]
-        return slot
-
-    def _put(self, change: Change, place: int) -> None:
-        """Take a new point in."""
-        slot = self.free.pop()
-        self.slot_of[change.name] = slot
-        self.names.insert(place, change.name)
-        n = len(self.names)
-        self._order[place + 1 : n] = self._order[place : n - 1]
-        self._order[place] = slot
-        assert change.coordinates is not None
-        lengths = kernels.put_point(self._records, slot, change.coordinates, *change.key)
-        self._reach(len(change.coordinates), *lengths)
+        return self.slot_of[name], before, after, place
 
     # -- results -------------------------------------------------------------------------------
 
@@ -430,7 +447,10 @@ class _Cache:
 def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
     """Room for as many changes as are replayed, and for as many moves as there can be."""
     notes = 4 * capacity
+    factors = np.zeros((n_clusters + n_clusters % 2, d + 1), dtype=np.float32)
+    factors[n_clusters:, -1] = np.inf
     return kernels.Desk(
+        work=np.zeros(2, dtype=np.int64),
         count=np.zeros(1, dtype=np.int64),
         slot=np.empty(notes, dtype=np.int64),
         cluster=np.empty(notes, dtype=np.int64),
@@ -439,16 +459,17 @@ def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
         touched=np.empty((2, n_clusters), dtype=np.bool_),
         centres=np.empty((n_clusters, d)),
         have=np.empty(n_clusters, dtype=np.bool_),
+        companion=np.empty(capacity, dtype=np.int64),
+        apart=np.empty(capacity),
         twin=np.empty(n_clusters + 1, dtype=np.int32),
-        column=np.empty(capacity),
         listed=np.empty(2 * capacity, dtype=np.int64),
+        column=np.empty(capacity),
+        everyone=np.arange(capacity),
+        factors=factors,
+        gathered=_aligned((d, capacity), np.float32),
+        single=_aligned((6, capacity), np.float32),
+        nearest=_aligned((capacity,), np.int32),
     )
-
-
-def _count(work: Work, counters: Ints) -> None:
-    points, distances = counters.tolist()
-    work.points += points
-    work.distances += distances
 
 
 def _aligned(shape: tuple[int, ...], dtype: type) -> Any:
