@@ -176,6 +176,20 @@ def test_large_aggregates_and_long_sequences(kept: str, n: int, d: int, k: int, 
     assert replayed > 10, "hardly anything was replayed"
 
 
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_corners_of_a_cube_are_equally_far(kept: str, k: int, rng: np.random.Generator) -> None:
+    """More points have the same margin than a row's list could hold."""
+    corners = rng.integers(0, 2, (300, 8))
+    aggregate = Histogram.of(corners, rng.integers(1, 10**9, 300))
+    server = ReplayingServer(source_of("weighted", 1, 8), k, n_init=3, max_iter=300, tol=0.0)
+    with rows_keep(kept):
+        follower = Follower(server, aggregate)
+        for _ in range(60):
+            random_change(rng, follower, 1, 3)
+            assert follower.is_right()
+
+
 # -- adversarial changes ---------------------------------------------------------------------------
 
 

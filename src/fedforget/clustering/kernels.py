@@ -1710,32 +1710,31 @@ def _list_tight(kept, row, slots, count, margins, cut, within, widest):
     The search for a cut that leaves the list neither long nor short begins at ``cut``.  Of points
     that are not among the given, the margins exceed ``within``.
     """
-    tight = 0
-    for _ in range(64):
+    found = -1.0
+    for _ in range(40):
         bound = np.float32(cut)
         hits = np.int32(0)
         for j in range(count):
             hits += np.int32(1) if margins[j] <= bound else np.int32(0)
-        tight = np.int64(hits)
-        if tight > 3 * TIGHT // 4:
+        if hits <= TIGHT:
+            found = cut
+        if hits > 3 * TIGHT // 4:
             cut *= 0.5
-        elif tight < TIGHT // 4 and 1.5 * cut <= within and cut < widest:
+        elif hits < TIGHT // 4 and 1.5 * cut <= within and cut < widest:
             cut *= 1.5
         else:
             break
     kept.listed[row, :] = np.inf
-    if tight > TIGHT:
-        # Too many equal ones: a row without a list is measured every time.
-        kept.cut[row] = -1.0
-        return
-    kept.cut[row] = cut * (1.0 - 1e-6)
-    bound = np.float32(cut)
-    p = 0
-    for j in range(count):
-        if margins[j] <= bound:
-            kept.tight[row, p] = slots[j]
-            kept.listed[row, p] = margins[j]
-            p += 1
+    # Where too many are equal, there is no list, and the row is measured every time.
+    kept.cut[row] = found * (1.0 - 1e-6)
+    if found > 0.0:
+        bound = np.float32(found)
+        p = 0
+        for j in range(count):
+            if margins[j] <= bound:
+                kept.tight[row, p] = slots[j]
+                kept.listed[row, p] = margins[j]
+                p += 1
 
 
 # -- many features or clusters: estimates --------------------------------------------------------
