@@ -1233,12 +1233,13 @@ def _assign_by_margins(records, changed, above, row, t, old, before, touched):
     """
     cloud, rows, margins, desk = records.cloud, records.rows, records.margins, records.desk
     drifts = margins.drifts[row]
-    most = next_ = 0.0
+    most = next_ = moved = 0.0
     for k in range(drifts.shape[0]):
         if before[k]:
             if rows.sums[above, k, cloud.origin.shape[0]] == 0:
                 return False
             drifts[k] = _drift(rows.sums[above, k], margins.anchors[row, k])
+            moved = max(moved, drifts[k])
         next_ = max(next_, min(most, drifts[k]))
         most = max(most, drifts[k])
     touched[:] = False
@@ -1257,7 +1258,7 @@ def _assign_by_margins(records, changed, above, row, t, old, before, touched):
             elif changed[c, 1] == 0 and label >= 0:
                 _note(desk, touched, slot, label, changed[c, 2])
     if calm:
-        _settle_tight(records, above, row, most, next_, touched)
+        _settle_tight(records, above, row, before, most, next_, moved, touched)
         for c in range(changed.shape[0]):
             slot = changed[c, 0]
             left = np.float64(margins.keys[row, slot]) - margins.sunk[row]
@@ -1308,8 +1309,13 @@ def _drift(sums, anchor):
 
 
 @inlined
-def _settle_tight(records, above, row, most, next_, touched):
-    """Settle the listed points whose margins are used up.  OUT: records, touched."""
+def _settle_tight(records, above, row, before, most, next_, moved, touched):
+    """Settle the listed points whose margins are used up.  OUT: records, touched.
+
+    Labels were right before the clusters that ``before`` marks have changed, so a point of another
+    cluster has to be compared with these alone.  ``moved`` is the largest of their drifts, ``most``
+    and ``next_`` are those of all.
+    """
     cloud, rows, margins, desk = records.cloud, records.rows, records.margins, records.desk
     drifts, listed = margins.drifts[row], margins.listed[row]
     bound = np.float32((most + next_) * (1.0 + 1e-6))
@@ -1328,10 +1334,13 @@ def _settle_tight(records, above, row, most, next_, touched):
             continue
         # Not the listed margin: another point may be in this slot by now.
         margin = np.float64(margins.keys[row, slot]) - margins.sunk[row]
-        if margin > drifts[own] + (next_ if drifts[own] == most else most):
+        rivals = moved
+        if before[own]:
+            rivals = next_ if drifts[own] == most else most
+        if margin > drifts[own] + rivals:
             continue
         settled += 1
-        nearest = _nearest_of(records, above, row, slot, own, margin)
+        nearest = _nearest_of(records, above, row, slot, own, margin, before, not before[own])
         if nearest != own:
             rows.labels[row, slot] = nearest
             listed[p] = -np.inf
@@ -1344,9 +1353,10 @@ def _settle_tight(records, above, row, most, next_, touched):
 
 
 @inlined
-def _nearest_of(records, above, row, slot, own, margin):
+def _nearest_of(records, above, row, slot, own, margin, before, few):
     """The nearest centre of a point, but for those that its margin rules out.  OUT: desk.
 
+    ``few`` leaves those out, too, that ``before`` does not mark; its own counts in any case.
     Estimates in double precision tell most centres apart; squared distances tell the others.  At
     the seeds, where no row is above, there are no sums to make estimates of.
     """
@@ -1357,7 +1367,7 @@ def _nearest_of(records, above, row, slot, own, margin):
     nearest = own
     for k in range(drifts.shape[0]):
         estimates[k] = np.inf
-        if k == own or drifts[own] + drifts[k] >= margin:
+        if k == own or ((before[k] or not few) and drifts[own] + drifts[k] >= margin):
             estimate = 0.0
             if above != row:
                 estimate = _estimate(cloud.shifted[slot], rows.sums[above, k])
@@ -1431,7 +1441,7 @@ def _let_in(records, above, row, slot, touched):
     margin = (np.sqrt(second) - np.sqrt(first)) * (1.0 - 1e-9) - _root(cloud.bounds[1])
     nearest = own
     if margin <= drifts[own] + moved:
-        nearest = _nearest_of(records, above, row, slot, own, margin)
+        nearest = _nearest_of(records, above, row, slot, own, margin, touched, False)
     if nearest != own or margin <= 0.0:
         margin = -np.inf
     margins.keys[row, slot] = (margin + margins.sunk[row]) * (1.0 - 1e-6)
@@ -1667,7 +1677,7 @@ def _take_labels(records, above, row, slots, count, touched):
             continue
         now = np.int64(desk.nearest[j])
         if margins[j] <= least:
-            now = _nearest_of(records, above, row, slot, now, -np.inf)
+            now = _nearest_of(records, above, row, slot, now, -np.inf, touched, False)
             margins[j] = -np.inf
         keys[slot] = (margins[j] + sunk) * np.float32(1.0 - 1e-6)
         was = labels[slot]
