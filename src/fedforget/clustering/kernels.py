@@ -988,6 +988,7 @@ def first_row(plain, n, row, seeds):
     """The first assignment of a restart, to its seeds.  OUT: the row of the records, their desk."""
     records = _named(plain)
     cloud, rows, desk = records.cloud, records.rows, records.desk
+    margins, estimates = records.margins, records.estimates
     desk.work[:] = 0
     for k in range(seeds.shape[0]):
         desk.centres[k] = cloud.values[seeds[k]]
@@ -995,20 +996,20 @@ def first_row(plain, n, row, seeds):
     rows.labels[row] = -1
     rows.sums[row] = 0
     desk.count[0] = 0
-    if records.margins.cut.shape[0] > 0:
+    if margins.cut.shape[0] > 0:
         for k in range(seeds.shape[0]):
-            seed, anchor = cloud.shifted[seeds[k]], records.margins.anchors[row, k]
+            seed, anchor = cloud.shifted[seeds[k]], margins.anchors[row, k]
             _copy(seed, anchor)
-            records.margins.drifts[row, k] = np.sqrt(squared_distance(seed, anchor)) * SCREEN
-        _take_margins(records, row, row, 0.0, True, desk.touched[0])
+            margins.drifts[row, k] = np.sqrt(squared_distance(seed, anchor)) * SCREEN
+        _take_margins(cloud, rows, margins, desk, row, row, 0.0, True, desk.touched[0])
         # Seeds do not move: these margins are good for ever.
-        records.margins.listed[row] = np.inf
-        records.margins.cut[row] = np.inf
+        margins.listed[row] = np.inf
+        margins.cut[row] = np.inf
     else:
-        _estimate_seeds(cloud, records.estimates, row, seeds, desk.column)
-        limit = _limit(records.estimates.errors[row], cloud.bounds[1])
+        _estimate_seeds(cloud, estimates, row, seeds, desk.column)
+        limit = _limit(estimates.errors[row], cloud.bounds[1])
         for p in range(n):
-            _settle(records, row, row, cloud.order[p], limit)
+            _settle(cloud, rows, estimates, desk, row, row, cloud.order[p], limit)
     for p in range(n):
         slot = cloud.order[p]
         sums = rows.sums[row, rows.labels[row, slot]]
@@ -1034,7 +1035,8 @@ def _walk(records, changed, r, max_iter):
     of the row before: their clusters differ from those by what has moved since.
     """
     cloud, rows, runs, desk = records.cloud, records.rows, records.runs, records.desk
-    by_margins = records.margins.cut.shape[0] > 0
+    margins, estimates = records.margins, records.estimates
+    by_margins = margins.cut.shape[0] > 0
     where = runs.where[r]
     length = runs.length[r]
     t = length if runs.status[r] == GROW else 0
@@ -1052,7 +1054,7 @@ def _walk(records, changed, r, max_iter):
                 return FULL
             where[t] = runs.free[runs.free[0]]
             runs.free[0] -= 1
-            _copy_row(rows, records.margins, records.estimates, where[t - 1], where[t])
+            _copy_row(rows, margins, estimates, where[t - 1], where[t])
             if t == length and t > 1 and not by_margins:
                 _list_moves(cloud, rows, where[t - 2], where[t - 1], touched, desk)
         row = where[t]
@@ -1065,9 +1067,13 @@ def _walk(records, changed, r, max_iter):
                 desk.have[k] = True
         # What the clusters of the row above have gained is noted; then, what those of this row do.
         if by_margins:
-            filled = _assign_by_margins(records, changed, above, row, t, old, before, touched)
+            filled = _assign_by_margins(
+                cloud, rows, margins, desk, changed, above, row, old, before, touched
+            )
         else:
-            filled = _assign_by_estimates(records, changed, above, row, t, old, before, touched)
+            filled = _assign_by_estimates(
+                cloud, rows, estimates, desk, changed, above, row, t, old, before, touched
+            )
         if not filled:
             runs.length[r] = t + 1 if not old else length
             return RERUN
@@ -1225,13 +1231,12 @@ def _magnitude(norm, radius2):
 
 
 @inlined
-def _assign_by_margins(records, changed, above, row, t, old, before, touched):
+def _assign_by_margins(cloud, rows, margins, desk, changed, above, row, old, before, touched):
     """Bring the labels of a row up to date.  Returns whether no cluster of the row above is empty.
 
     While the two centres that have moved most have together moved by less than the row's cut, the
-    points on its list alone can have changed their labels.  OUT: records, touched.
+    points on its list alone can have changed their labels.  OUT: rows, margins, touched, desk.
     """
-    cloud, rows, margins, desk = records.cloud, records.rows, records.margins, records.desk
     drifts = margins.drifts[row]
     most = next_ = moved = 0.0
     for k in range(drifts.shape[0]):
@@ -1258,16 +1263,16 @@ def _assign_by_margins(records, changed, above, row, t, old, before, touched):
             elif changed[c, 1] == 0 and label >= 0:
                 _note(desk, touched, slot, label, changed[c, 2])
     if calm:
-        _settle_tight(records, above, row, before, most, next_, moved, touched)
+        _settle_tight(cloud, rows, margins, desk, above, row, before, most, next_, moved, touched)
         for c in range(changed.shape[0]):
             slot = changed[c, 0]
             left = np.float64(margins.keys[row, slot]) - margins.sunk[row]
             if changed[c, 1] == 0 and left <= margins.cut[row]:
-                _let_in(records, above, row, slot, touched)
+                _let_in(cloud, rows, margins, desk, above, row, slot, touched)
     else:
         if not _take_anchors(rows, margins, above, row):
             return False
-        _take_margins(records, above, row, most + next_, not old, touched)
+        _take_margins(cloud, rows, margins, desk, above, row, most + next_, not old, touched)
     return True
 
 
@@ -1309,14 +1314,13 @@ def _drift(sums, anchor):
 
 
 @inlined
-def _settle_tight(records, above, row, before, most, next_, moved, touched):
-    """Settle the listed points whose margins are used up.  OUT: records, touched.
+def _settle_tight(cloud, rows, margins, desk, above, row, before, most, next_, moved, touched):
+    """Settle the listed points whose margins are used up.  OUT: rows, margins, touched, desk.
 
     Labels were right before the clusters that ``before`` marks have changed, so a point of another
     cluster has to be compared with these alone.  ``moved`` is the largest of their drifts, ``most``
     and ``next_`` are those of all.
     """
-    cloud, rows, margins, desk = records.cloud, records.rows, records.margins, records.desk
     drifts, listed = margins.drifts[row], margins.listed[row]
     bound = np.float32((most + next_) * (1.0 + 1e-6))
     hits = np.int32(0)
@@ -1340,7 +1344,9 @@ def _settle_tight(records, above, row, before, most, next_, moved, touched):
         if margin > drifts[own] + rivals:
             continue
         settled += 1
-        nearest = _nearest_of(records, above, row, slot, own, margin, before, not before[own])
+        nearest = _nearest_of(
+            cloud, rows, margins, desk, above, row, slot, own, margin, before, not before[own]
+        )
         if nearest != own:
             rows.labels[row, slot] = nearest
             listed[p] = -np.inf
@@ -1353,15 +1359,14 @@ def _settle_tight(records, above, row, before, most, next_, moved, touched):
 
 
 @inlined
-def _nearest_of(records, above, row, slot, own, margin, before, few):
+def _nearest_of(cloud, rows, margins, desk, above, row, slot, own, margin, before, few):
     """The nearest centre of a point, but for those that its margin rules out.  OUT: desk.
 
     ``few`` leaves those out, too, that ``before`` does not mark; its own counts in any case.
     Estimates in double precision tell most centres apart; squared distances tell the others.  At
     the seeds, where no row is above, there are no sums to make estimates of.
     """
-    cloud, rows, desk = records.cloud, records.rows, records.desk
-    drifts, estimates = records.margins.drifts[row], desk.column
+    drifts, estimates = margins.drifts[row], desk.column
     limit = cloud.bounds[1] + 2.0**-48 * (cloud.origin.shape[0] + 16.0) * cloud.bounds[0]
     lowest = other = np.inf
     nearest = own
@@ -1419,9 +1424,11 @@ def _estimate(point, sums):
 
 
 @inlined
-def _let_in(records, above, row, slot, touched):
-    """Give a new point its label, its margin, and its place on the list.  OUT: records, touched."""
-    cloud, margins, desk = records.cloud, records.margins, records.desk
+def _let_in(cloud, rows, margins, desk, above, row, slot, touched):
+    """Give a new point its label, its margin, and its place on the list.
+
+    OUT: rows, margins, touched, desk.
+    """
     drifts = margins.drifts[row]
     point = cloud.shifted[slot]
     first = second = np.inf
@@ -1441,7 +1448,9 @@ def _let_in(records, above, row, slot, touched):
     margin = (np.sqrt(second) - np.sqrt(first)) * (1.0 - 1e-9) - _root(cloud.bounds[1])
     nearest = own
     if margin <= drifts[own] + moved:
-        nearest = _nearest_of(records, above, row, slot, own, margin, touched, False)
+        nearest = _nearest_of(
+            cloud, rows, margins, desk, above, row, slot, own, margin, touched, False
+        )
     if nearest != own or margin <= 0.0:
         margin = -np.inf
     margins.keys[row, slot] = (margin + margins.sunk[row]) * (1.0 - 1e-6)
@@ -1454,9 +1463,9 @@ def _let_in(records, above, row, slot, touched):
             margins.listed[row, p] = margin * (1.0 - 1e-6)
         else:
             margins.cut[row] = -1.0
-    was = records.rows.labels[row, slot]
+    was = rows.labels[row, slot]
     if nearest != was:
-        records.rows.labels[row, slot] = nearest
+        rows.labels[row, slot] = nearest
         if was >= 0:
             _note(desk, touched, slot, was, -cloud.weights[slot])
         _note(desk, touched, slot, nearest, cloud.weights[slot])
@@ -1485,13 +1494,12 @@ def _take_anchors(rows, margins, above, row):
 
 
 @lean_kernel
-def _take_margins(records, above, row, drift, everyone, touched):
+def _take_margins(cloud, rows, margins, desk, above, row, drift, everyone, touched):
     """Labels and margins for new anchors, which are off the old by no more than ``drift``.
 
     That is, two of them together.  Points with ample margins keep what the drift leaves of them,
-    unless there are few of these or ``everyone`` is asked for.  OUT: records, touched.
+    unless there are few of these or ``everyone`` is asked for.  OUT: rows, margins, touched, desk.
     """
-    cloud, margins, desk = records.cloud, records.margins, records.desk
     capacity = desk.nearest.shape[0]
     radius = np.sqrt(cloud.bounds[0])
     margins.debt[row] = 0
@@ -1518,7 +1526,7 @@ def _take_margins(records, above, row, drift, everyone, touched):
             slots[j] = slots[0]
         _gather(cloud.single, cloud.lengths, slots, width, single, lengths)
     _measure(single, lengths, width, margins.anchors[row], cloud.bounds, desk)
-    _take_labels(records, above, row, slots, count, touched)
+    _take_labels(cloud, rows, margins, desk, above, row, slots, count, touched)
     _list_tight(margins, row, slots, count, desk.single[2], cut, within, 4.0 * radius)
     desk.work[0] += count
     desk.work[1] += margins.drifts.shape[1] * count
@@ -1657,29 +1665,30 @@ def _margins_of(near, other, lengths, twice, pad, away, margins):
 
 
 @inlined
-def _take_labels(records, above, row, slots, count, touched):
-    """Let points have the labels and margins that are on the desk.  OUT: records, touched.
+def _take_labels(cloud, rows, margins, desk, above, row, slots, count, touched):
+    """Let points have the labels and margins that are on the desk.
 
-    Those without a margin are settled.
+    Those without a margin are settled.  OUT: rows, margins, touched, desk.
     """
-    cloud, desk = records.cloud, records.desk
-    labels, keys = records.rows.labels[row], records.margins.keys[row]
-    margins = desk.single[2]
-    sunk = np.float32(records.margins.sunk[row])
+    labels, keys = rows.labels[row], margins.keys[row]
+    measured = desk.single[2]
+    sunk = np.float32(margins.sunk[row])
     # Anchors are off the centres by a rounding.
-    least = 2.0 * _largest(records.margins.drifts[row])
+    least = 2.0 * _largest(margins.drifts[row])
     for j in range(count):
         slot = slots[j]
         weight = cloud.weights[slot]
         if weight == 0:
-            margins[j] = np.inf
+            measured[j] = np.inf
             keys[slot] = np.inf
             continue
         now = np.int64(desk.nearest[j])
-        if margins[j] <= least:
-            now = _nearest_of(records, above, row, slot, now, -np.inf, touched, False)
-            margins[j] = -np.inf
-        keys[slot] = (margins[j] + sunk) * np.float32(1.0 - 1e-6)
+        if measured[j] <= least:
+            now = _nearest_of(
+                cloud, rows, margins, desk, above, row, slot, now, -np.inf, touched, False
+            )
+            measured[j] = -np.inf
+        keys[slot] = (measured[j] + sunk) * np.float32(1.0 - 1e-6)
         was = labels[slot]
         if was != now:
             if was >= 0:
@@ -1751,9 +1760,10 @@ def _list_tight(kept, row, slots, count, margins, cut, within, widest):
 
 
 @lean_kernel
-def _assign_by_estimates(records, changed, above, row, t, old, before, touched):
-    """As :func:`_assign_by_margins`.  OUT: records, touched."""
-    cloud, rows, estimates, desk = records.cloud, records.rows, records.estimates, records.desk
+def _assign_by_estimates(
+    cloud, rows, estimates, desk, changed, above, row, t, old, before, touched
+):
+    """As :func:`_assign_by_margins`.  OUT: rows, estimates, touched, desk."""
     in_doubt = 0
     if t > 0:
         in_doubt = _move_centres(
@@ -1778,7 +1788,7 @@ def _assign_by_estimates(records, changed, above, row, t, old, before, touched):
     for p in range(doubtful):
         slot = desk.listed[p]
         label = rows.labels[row, slot]
-        nearest = _settle(records, above, row, slot, limit)
+        nearest = _settle(cloud, rows, estimates, desk, above, row, slot, limit)
         if nearest != label:
             if label >= 0:
                 _note(desk, touched, slot, label, -cloud.weights[slot])
@@ -2114,29 +2124,28 @@ def _list_doubtful(near, other, limit, listed):
 
 
 @inlined
-def _settle(records, above, row, slot, limit):
+def _settle(cloud, rows, estimates, desk, above, row, slot, limit):
     """The nearest centre of a point, by its estimates or, where they are close, exactly.
 
     OUT: the slot of the row, desk.
     """
-    cloud, rows, desk = records.cloud, records.rows, records.desk
-    estimates = records.estimates.all[row]
-    n_clusters = estimates.shape[0]
+    known = estimates.all[row]
+    n_clusters = known.shape[0]
     lowest = np.float64(np.inf)
     nearest = -1
     for k in range(n_clusters):
-        if estimates[k, slot] < lowest:
-            lowest = np.float64(estimates[k, slot])
+        if known[k, slot] < lowest:
+            lowest = np.float64(known[k, slot])
             nearest = k
     other = np.inf
     for k in range(n_clusters):
         if k != nearest:
-            other = min(other, np.float64(estimates[k, slot]))
+            other = min(other, np.float64(known[k, slot]))
     if other <= lowest + limit:
         smallest = np.inf
         first = nearest
         for k in range(n_clusters):
-            if estimates[k, slot] <= lowest + limit:
+            if known[k, slot] <= lowest + limit:
                 _centre_of(cloud, rows, above, k, desk)
                 distance = squared_distance(cloud.values[slot], desk.centres[k])
                 desk.work[1] += 1
@@ -2146,8 +2155,8 @@ def _settle(records, above, row, slot, limit):
         if nearest != first:
             other = lowest
     rows.labels[row, slot] = nearest
-    records.estimates.near[row, slot] = estimates[nearest, slot]
-    records.estimates.other[row, slot] = other
+    estimates.near[row, slot] = known[nearest, slot]
+    estimates.other[row, slot] = other
     return nearest
 
 
