@@ -810,7 +810,7 @@ class Desk(NamedTuple):
     The first ``count[0]`` entries of ``slot``, ``cluster`` and ``weight`` tell what the clusters of
     a row have gained, or with a negative weight lost, against what they were; ``touched`` has room
     to mark these clusters for two rows.  ``centres`` are those of a row that ``have`` marks.
-    ``work`` counts labels and distances that were computed again.
+    ``work`` counts labels and distances that were computed again, and all rows there are.
     """
 
     work: Any
@@ -901,6 +901,7 @@ def replay(plain, n, changed, coordinates, keys, max_iter, total):
         )
         if runs.contends[r]:
             desk.work[1] += _add_losses(cloud, order, records.rows, runs, r, desk)
+        desk.work[2] += runs.length[r]
 
 
 @inlined

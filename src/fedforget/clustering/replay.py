@@ -175,6 +175,7 @@ class _Cache:
         self.names = names
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         self.total = sum(points.weights.tolist())
+        self.n_rows = 0
         self.absent: dict[int, ServerModel] = {}
         self.dropped: set[int] = set()
         n, d = points.coordinates.shape
@@ -297,6 +298,7 @@ class _Cache:
         free[1 + free[0] : 1 + free[0] + length] = self.runs.where[number, :length]
         free[0] += length
         self.runs.length[number] = 0
+        self.n_rows -= length
 
     def _drop(self) -> None:
         """Make room: the first restart that has rows is run in full from now on."""
@@ -373,7 +375,7 @@ class _Cache:
             self._replay(len(self.names), _NOTHING, *self._no_points, work)
 
     def _count(self, work: Work) -> None:
-        points, distances = self.desk.work.tolist()
+        points, distances, self.n_rows = self.desk.work.tolist()
         work.points += points
         work.distances += distances
 
@@ -420,8 +422,7 @@ class _Cache:
 
     def full_distances(self) -> int:
         """How many distances the assignments of a full run compute."""
-        rows: int = sum(self.runs.length.tolist())
-        here = rows * len(self.names) * self.task.n_clusters
+        here: int = self.n_rows * len(self.names) * self.task.n_clusters
         return here + sum(self._distances_of(model) for model in self.absent.values())
 
     def model(self) -> ServerModel:
@@ -450,7 +451,7 @@ def _desk(capacity: int, n_clusters: int, d: int) -> kernels.Desk:
     factors = np.zeros((n_clusters + n_clusters % 2, d + 1), dtype=np.float32)
     factors[n_clusters:, -1] = np.inf
     return kernels.Desk(
-        work=np.zeros(2, dtype=np.int64),
+        work=np.zeros(3, dtype=np.int64),
         count=np.zeros(1, dtype=np.int64),
         slot=np.empty(notes, dtype=np.int64),
         cluster=np.empty(notes, dtype=np.int64),
