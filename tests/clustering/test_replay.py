@@ -190,6 +190,22 @@ def test_corners_of_a_cube_are_equally_far(kept: str, k: int, rng: np.random.Gen
             assert follower.is_right()
 
 
+@pytest.mark.parametrize("kept", KEPT)
+def test_many_points_come_and_go_at_once(kept: str, rng: np.random.Generator) -> None:
+    top, k = 60, 4
+    aggregate = Histogram.of(rng.integers(0, top + 1, (400, 3)), rng.integers(1, 30, 400))
+    server = ReplayingServer(source_of("weighted", top, 3), k, n_init=3, max_iter=300, tol=0.0)
+    with rows_keep(kept):
+        follower = Follower(server, aggregate)
+        for _ in range(10):
+            points, counts = follower.aggregate.points(), follower.aggregate.counts()
+            gone = rng.permutation(len(points))[:40]
+            come = rng.integers(0, top + 1, (40, 3))
+            changes = np.concatenate([-counts[gone], rng.integers(1, 30, 40)])
+            follower.change(np.concatenate([points[gone], come]), changes)
+            assert follower.is_right()
+
+
 # -- adversarial changes ---------------------------------------------------------------------------
 
 

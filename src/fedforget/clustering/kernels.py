@@ -694,6 +694,9 @@ TIGHT = 32
 PATIENCE = 32
 """Margins are taken again when one point in so many has been settled because of old ones."""
 
+MOST_PAIRS = 1024
+"""Pairs of points that come and go up to which each looks for its nearest."""
+
 WORN = 32.0
 """Estimates are computed afresh before their error grows by more than this factor."""
 
@@ -931,21 +934,28 @@ def _change_points(records, n, changed, coordinates, keys):
 def _find_companions(cloud, changed, desk):
     """For each point that comes the nearest of those that go, and how far it is.  OUT: desk.
 
-    Where a client's mean moves on, these are neighbours on the lattice.
+    Where a client's mean moves on, these are neighbours on the lattice.  Many points at once, whose
+    pairs would take longer than they save, have none.
     """
+    comes = goes = 0
     for c in range(changed.shape[0]):
         desk.companion[c] = -1
-        desk.apart[c] = np.inf
-        if changed[c, 1] == 0:
-            for other in range(changed.shape[0]):
-                if changed[other, 2] == 0:
-                    distance = squared_distance(
-                        cloud.shifted[changed[c, 0]], cloud.shifted[changed[other, 0]]
-                    )
-                    if distance < desk.apart[c]:
-                        desk.apart[c] = distance
-                        desk.companion[c] = changed[other, 0]
-            desk.apart[c] = np.sqrt(desk.apart[c]) * SCREEN
+        comes += 1 if changed[c, 1] == 0 else 0
+        goes += 1 if changed[c, 2] == 0 else 0
+    if comes * goes > MOST_PAIRS:
+        return
+    for c in range(changed.shape[0]):
+        if changed[c, 1] > 0:
+            continue
+        nearest = np.inf
+        for other in range(changed.shape[0]):
+            if changed[other, 2] == 0:
+                slot = changed[other, 0]
+                distance = squared_distance(cloud.shifted[changed[c, 0]], cloud.shifted[slot])
+                if distance < nearest:
+                    nearest = distance
+                    desk.companion[c] = slot
+        desk.apart[c] = np.sqrt(nearest) * SCREEN
 
 
 @inlined
