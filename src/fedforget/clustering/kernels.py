@@ -1151,6 +1151,14 @@ def _note(desk, touched, slot, cluster, weight):
 
 
 @inlined
+def _relabel(cloud, desk, touched, slot, was, now):
+    """Note that a point has left a cluster, or -1 for none, for another.  OUT: desk, touched."""
+    if was >= 0:
+        _note(desk, touched, slot, was, -cloud.weights[slot])
+    _note(desk, touched, slot, now, cloud.weights[slot])
+
+
+@inlined
 def _note_changes(rows, row, changed, touched, desk):
     """Let the changed points that were there change their weights, or go.  OUT: rows, desk."""
     for c in range(changed.shape[0]):
@@ -1186,6 +1194,41 @@ def _differ(before, after, witness):
                     found = begin + i if one[i] != two[i] else found
                 break
     return found
+
+
+@inlined
+def _two_lowest(numbers):
+    """The lowest of some numbers, the next, and the place of the lowest, of equals the first."""
+    lowest = other = np.inf
+    place = 0
+    for k in range(numbers.shape[0]):
+        number = np.float64(numbers[k])
+        if number < lowest:
+            other = lowest
+            lowest = number
+            place = k
+        else:
+            other = min(other, number)
+    return lowest, other, place
+
+
+@inlined
+def _nearest_within(cloud, rows, desk, above, slot, estimates, most):
+    """The nearest of the centres whose estimates are at most that; of equals the first.  OUT: desk.
+
+    Squared distances decide, as in a full run.
+    """
+    smallest = np.inf
+    nearest = -1
+    for k in range(estimates.shape[0]):
+        if estimates[k] <= most:
+            _centre_of(cloud, rows, above, k, desk)
+            distance = squared_distance(cloud.values[slot], desk.centres[k])
+            desk.work[1] += 1
+            if distance < smallest:
+                smallest = distance
+                nearest = k
+    return nearest
 
 
 @inlined
@@ -1362,8 +1405,7 @@ def _settle_tight(cloud, rows, margins, desk, above, row, before, most, next_, m
             rows.labels[row, slot] = nearest
             listed[p] = -np.inf
             margins.keys[row, slot] = -np.inf
-            _note(desk, touched, slot, own, -cloud.weights[slot])
-            _note(desk, touched, slot, nearest, cloud.weights[slot])
+            _relabel(cloud, desk, touched, slot, own, nearest)
     desk.work[0] += settled
     # One or two points that are close to a border come back with any margins.
     margins.debt[row] += max(0, settled - 2)
@@ -1377,34 +1419,19 @@ def _nearest_of(cloud, rows, margins, desk, above, row, slot, own, margin, befor
     Estimates in double precision tell most centres apart; squared distances tell the others.  At
     the seeds, where no row is above, there are no sums to make estimates of.
     """
-    drifts, estimates = margins.drifts[row], desk.column
+    drifts = margins.drifts[row]
+    estimates = desk.column[: drifts.shape[0]]
     limit = cloud.bounds[1] + 2.0**-48 * (cloud.origin.shape[0] + 16.0) * cloud.bounds[0]
-    lowest = other = np.inf
-    nearest = own
     for k in range(drifts.shape[0]):
         estimates[k] = np.inf
         if k == own or ((before[k] or not few) and drifts[own] + drifts[k] >= margin):
-            estimate = 0.0
+            estimates[k] = 0.0
             if above != row:
-                estimate = _estimate(cloud.shifted[slot], rows.sums[above, k])
-            estimates[k] = estimate
+                estimates[k] = _estimate(cloud.shifted[slot], rows.sums[above, k])
             desk.work[1] += 1
-            if estimate < lowest:
-                other = lowest
-                lowest = estimate
-                nearest = k
-            else:
-                other = min(other, estimate)
+    lowest, other, nearest = _two_lowest(estimates)
     if other <= lowest + limit:
-        smallest = np.inf
-        for k in range(drifts.shape[0]):
-            if estimates[k] <= lowest + limit:
-                _centre_of(cloud, rows, above, k, desk)
-                distance = squared_distance(cloud.values[slot], desk.centres[k])
-                desk.work[1] += 1
-                if distance < smallest:
-                    smallest = distance
-                    nearest = k
+        nearest = _nearest_within(cloud, rows, desk, above, slot, estimates, lowest + limit)
     return nearest
 
 
@@ -1441,17 +1468,10 @@ def _let_in(cloud, rows, margins, desk, above, row, slot, touched):
     OUT: rows, margins, touched, desk.
     """
     drifts = margins.drifts[row]
-    point = cloud.shifted[slot]
-    first = second = np.inf
-    own = 0
+    distances = desk.column[: drifts.shape[0]]
     for k in range(drifts.shape[0]):
-        distance = squared_distance(point, margins.anchors[row, k])
-        if distance < first:
-            second = first
-            first = distance
-            own = k
-        else:
-            second = min(second, distance)
+        distances[k] = squared_distance(cloud.shifted[slot], margins.anchors[row, k])
+    first, second, own = _two_lowest(distances)
     moved = 0.0
     for k in range(drifts.shape[0]):
         if k != own:
@@ -1477,9 +1497,7 @@ def _let_in(cloud, rows, margins, desk, above, row, slot, touched):
     was = rows.labels[row, slot]
     if nearest != was:
         rows.labels[row, slot] = nearest
-        if was >= 0:
-            _note(desk, touched, slot, was, -cloud.weights[slot])
-        _note(desk, touched, slot, nearest, cloud.weights[slot])
+        _relabel(cloud, desk, touched, slot, was, nearest)
     desk.work[0] += 1
     desk.work[1] += drifts.shape[0]
 
@@ -1602,7 +1620,7 @@ def _measure(single, lengths, width, anchors, bounds, desk):
 def _two_nearest(single, begin, factors, near, other, nearest, one, two):
     """Estimates of points for their nearest anchor and the next.
 
-    As in :class:`Trajectories`, a point's squared length is left out.  Two anchors are met at a
+    As in :class:`Estimates`, a point's squared length is left out.  Two anchors are met at a
     time.  OUT: near, other, nearest; one, two.
     """
     d, n = single.shape[0], near.shape[0]
@@ -1688,8 +1706,7 @@ def _take_labels(cloud, rows, margins, desk, above, row, slots, count, touched):
     least = 2.0 * _largest(margins.drifts[row])
     for j in range(count):
         slot = slots[j]
-        weight = cloud.weights[slot]
-        if weight == 0:
+        if cloud.weights[slot] == 0:
             measured[j] = np.inf
             keys[slot] = np.inf
             continue
@@ -1702,10 +1719,8 @@ def _take_labels(cloud, rows, margins, desk, above, row, slots, count, touched):
         keys[slot] = (measured[j] + sunk) * np.float32(1.0 - 1e-6)
         was = labels[slot]
         if was != now:
-            if was >= 0:
-                _note(desk, touched, slot, was, -weight)
-            _note(desk, touched, slot, now, weight)
             labels[slot] = now
+            _relabel(cloud, desk, touched, slot, was, now)
 
 
 @inlined
@@ -1801,9 +1816,7 @@ def _assign_by_estimates(
         label = rows.labels[row, slot]
         nearest = _settle(cloud, rows, estimates, desk, above, row, slot, limit)
         if nearest != label:
-            if label >= 0:
-                _note(desk, touched, slot, label, -cloud.weights[slot])
-            _note(desk, touched, slot, nearest, cloud.weights[slot])
+            _relabel(cloud, desk, touched, slot, label, nearest)
     desk.work[0] += doubtful
     return True
 
@@ -1833,8 +1846,7 @@ def _list_moves(cloud, rows, above, row, touched, desk):
     for slot in range(cloud.weights.shape[0]):
         a, b = rows.labels[above, slot], rows.labels[row, slot]
         if a != b:
-            _note(desk, touched, slot, a, -cloud.weights[slot])
-            _note(desk, touched, slot, b, cloud.weights[slot])
+            _relabel(cloud, desk, touched, slot, a, b)
 
 
 @inlined
@@ -2140,33 +2152,15 @@ def _settle(cloud, rows, estimates, desk, above, row, slot, limit):
 
     OUT: the slot of the row, desk.
     """
-    known = estimates.all[row]
-    n_clusters = known.shape[0]
-    lowest = np.float64(np.inf)
-    nearest = -1
-    for k in range(n_clusters):
-        if known[k, slot] < lowest:
-            lowest = np.float64(known[k, slot])
-            nearest = k
-    other = np.inf
-    for k in range(n_clusters):
-        if k != nearest:
-            other = min(other, np.float64(known[k, slot]))
+    known = estimates.all[row, :, slot]
+    lowest, other, nearest = _two_lowest(known)
     if other <= lowest + limit:
-        smallest = np.inf
         first = nearest
-        for k in range(n_clusters):
-            if known[k, slot] <= lowest + limit:
-                _centre_of(cloud, rows, above, k, desk)
-                distance = squared_distance(cloud.values[slot], desk.centres[k])
-                desk.work[1] += 1
-                if distance < smallest:
-                    smallest = distance
-                    nearest = k
+        nearest = _nearest_within(cloud, rows, desk, above, slot, known, lowest + limit)
         if nearest != first:
             other = lowest
     rows.labels[row, slot] = nearest
-    estimates.near[row, slot] = known[nearest, slot]
+    estimates.near[row, slot] = known[nearest]
     estimates.other[row, slot] = other
     return nearest
 
