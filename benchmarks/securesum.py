@@ -19,10 +19,12 @@ import numpy as np
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.client import Client
-from fedforget.protocol.federation import Federation, Membership
+from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy, plan
+from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.server import Server, Stage
+from fedforget.protocol.membership import Member
+from fedforget.protocol.server import Server
 from fedforget.warmup import warm_up
 
 N_FEATURES, LEVELS, N_CLUSTERS = 10, 111, 4
@@ -38,12 +40,20 @@ class Parties:
         levels = (LEVELS,) * N_FEATURES
         federation = Federation(os.urandom(16), bytes(32), identity.public, levels, policy=Policy())
         members = {f"client-{i}": Identity(os.urandom(32)) for i in range(n)}
-        keys = {name: member.public for name, member in members.items()}
-        membership = Membership(1, keys, N_CLUSTERS * n)
-        self.server = Server(identity, federation, membership)
+        membership = next_list(
+            None,
+            Place(),
+            federation=federation.identifier,
+            members=[Member(name, member.public.data) for name, member in members.items()],
+            capacity=N_CLUSTERS * n,
+        )
+        self.notices: list[bytes] = []
+        self.server = Server(
+            identity, federation, membership, notices=lambda after: self.notices[after:]
+        )
         self.histograms = {name: self.histogram() for name in members}
         self.clients = {
-            name: Client(name, member, federation, membership, self._current(name))
+            name: Client(name, member, federation, [membership], self._current(name))
             for name, member in members.items()
         }
 
@@ -58,9 +68,15 @@ class Parties:
         """CPU seconds of the clients and the server, and the sizes of what clients send."""
         seconds, sizes = defaultdict(float), defaultdict(list)
         start = time.process_time()
+        question = self.server.ask()
+        for client in self.clients.values():
+            before = time.process_time()
+            answer = client.receive(question)
+            seconds["clients"] += time.process_time() - before
+            self.server.greet(answer)
         messages = self.server.open(kind)
         while True:
-            stage = self.server.stage
+            stage = self.server.stage.title
             for name, data in messages:
                 before = time.process_time()
                 answer = self.clients[name].receive(data)
@@ -69,12 +85,13 @@ class Parties:
                 if answer is not None:
                     sizes[stage].append(len(answer))
                     self.server.receive(answer)
-            if self.server.stage is Stage.IDLE:
+            if stage == "idle":
                 break
             messages = self.server.advance()
-            if self.server.stage is Stage.DECIDED:
+            if self.server.result is not None:
                 total = self.server.result.total
                 messages = self.server.commit(bytes(32))
+                self.notices.append(self.server.last_notice)
         seconds["all"] = time.process_time() - start
         assert kind == "delta" or total == Histogram.sum(N_FEATURES, self.histograms.values())
         return seconds, sizes
@@ -90,15 +107,15 @@ def measure(n: int) -> None:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     codec = parties.server.federation.codec(N_CLUSTERS * n, bytes(16))
 
-    def mean(sizes: dict[str, list[int]], stage: Stage) -> float:
+    def mean(sizes: dict[str, list[int]], stage: str) -> float:
         return float(np.mean(sizes[stage]))
 
-    stages = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.CONSENT, Stage.UNMASK)
+    stages = ("advertise", "share", "masked input", "consistency", "unmask")
     numbers = [
         full["all"], full["clients"] / n, delta["all"], delta["clients"] / n, memory,
         codec.bits / 8, codec.packed_bytes / codec.with_capacity(16).packed_bytes,
         *(mean(full_sizes, stage) for stage in stages),
-        mean(delta_sizes, Stage.MASK), np.sum(full_sizes["received"]) / n,
+        mean(delta_sizes, "masked input"), np.sum(full_sizes["received"]) / n,
     ]  # fmt: skip
     print(*numbers)
 

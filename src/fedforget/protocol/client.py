@@ -1,100 +1,104 @@
 """The client's side of a round: takes a message, gives the answer or refuses.
 
-What must outlive the process is the :class:`Ledger`; the caller stores it before it sends an
-answer.  Everything else (the stages below, with the secrets of one attempt) may be lost: the client
-then sits the attempt out.
+:meth:`Client.handle` changes nothing.  It returns a :class:`Step`: the answer, the state that comes
+with it, and what happened.  The caller stores the step's ledger and events, then calls
+:meth:`Client.accept`, then sends the answer.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Protocol
+
+from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.errors import (
     AliveAndDeadError,
-    BadSignatureError,
-    BaseMismatchError,
+    AloneError,
+    BadShareError,
     ChangedParticipantsError,
+    ForkError,
+    FullRoundNeededError,
+    MissingNoticeError,
+    OlderDirectoryError,
     OutOfOrderError,
+    ProtocolError,
     SecondSurvivorSetError,
-    TooFewError,
+    SuspendedError,
     UnknownPartyError,
     WrongFederationError,
     WrongLengthError,
 )
-from fedforget.protocol.federation import EVERYONE, SERVER, Federation, Membership
+from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
+from fedforget.protocol.history import (
+    Place,
+    check_consents,
+    check_list,
+    consent_of,
+    counted_after,
+    follow,
+    link_of,
+)
 from fedforget.protocol.keys import (
     KEY_BYTES,
-    Agreement,
+    AgreementKey,
     Entropy,
     Identity,
-    decrypt,
-    derive,
     digest_of,
-    encrypt,
-    mask,
-    signed_by,
+    digest_of_names,
 )
+from fedforget.protocol.ledger import (
+    Event,
+    Followed,
+    InputFixed,
+    Ledger,
+    Lock,
+    Pending,
+    digest_of_input,
+)
+from fedforget.protocol.masks import AttemptSecrets, View, pair_mask, self_mask, share_key
+from fedforget.protocol.membership import EVERYONE, SERVER, Membership
 from fedforget.protocol.messages import (
     Advertise,
     Body,
     Consent,
     Context,
     Delivery,
+    LeaveStatement,
     Letter,
     Masked,
     Notice,
     Open,
     Payload,
+    Present,
     Reveal,
     Roster,
+    SealedShares,
     Shares,
     Survivors,
     Unmask,
+    Who,
     consent_to,
+    leave_statement,
     seal,
+    view_of,
 )
-from fedforget.protocol.shares import SHARE_BYTES, split
+from fedforget.protocol.rules import (
+    Requirements,
+    check_leavers,
+    fewest_together,
+    requirements,
+)
+from fedforget.protocol.shares import SHARE_BYTES, fingerprint, split
 from fedforget.scma import add
-from fedforget.scma.polynomials import Elements, minus
 
-
-class Answered(NamedTuple):
-    """The survivors for whom this client has revealed shares since the last commit."""
-
-    epoch: int
-    committed_round: int
-    alive: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """What a client must remember.
-
-    Attributes
-    ----------
-    base : what the server counts of this client; None if that is not known (see ``BaseMismatch``).
-    base_round : the committed round that counted it, 0 for none.
-    pending : the histogram sent in ``pending_round``, of which no commit notice has told yet.
-    seen : the latest attempt (epoch, round, attempt); earlier ones are replays.
-    committed : epoch and round of the latest commit notice.
-    answered : the one set of survivors answered for since then.
-    unmasked_since : the first epoch in which shares were revealed since then, 0 for none.
-    """
-
-    base: Histogram | None
-    base_round: int = 0
-    pending: Histogram | None = None
-    pending_round: int = 0
-    seen: tuple[int, int, int] = (0, 0, 0)
-    committed: tuple[int, int] = (0, 0)
-    answered: Answered | None = None
-    unmasked_since: int = 0
+MOST_NOTICES = 1_000
+"""Most commits that a client passes on to a server that has lost them."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,6 @@ class Advertised:
     """Fresh keys are on their way."""
 
     context: Context
-    sharing: Agreement = field(repr=False)
-    masking: Agreement = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,9 @@ class Shared:
     """Secrets are shared with the neighbours."""
 
     context: Context
-    graph: Graph
-    neighbours: Mapping[str, Advertise]
+    roster: tuple[str, ...]
+    masking_keys: Mapping[str, bytes]
     secrets: Mapping[str, bytes] = field(repr=False)
-    masking: Agreement = field(repr=False)
-    seed: bytes = field(repr=False)
     own_share: bytes = field(repr=False)
 
 
@@ -129,7 +129,7 @@ class Sent:
     """The masked vector is sent.  ``held`` are the shares of others' seeds and masking keys."""
 
     context: Context
-    graph: Graph
+    roster: tuple[str, ...]
     sharers: tuple[str, ...]
     held: Mapping[str, tuple[bytes, bytes]] = field(repr=False)
     own_share: bytes = field(repr=False)
@@ -137,10 +137,11 @@ class Sent:
 
 @dataclass(frozen=True)
 class Consented:
-    """A set of survivors is agreed to."""
+    """A set of survivors is signed."""
 
     context: Context
-    graph: Graph
+    roster: tuple[str, ...]
+    sharers: tuple[str, ...]
     alive: tuple[str, ...]
     dead: tuple[str, ...]
     held: Mapping[str, tuple[bytes, bytes]] = field(repr=False)
@@ -157,21 +158,48 @@ class Revealed:
 Stage = Idle | Advertised | Shared | Sent | Consented | Revealed
 
 
+@dataclass(frozen=True)
+class Step:
+    """What handling a message came to; nothing of it has happened yet."""
+
+    answer: bytes | None
+    stage: Stage
+    ledger: Ledger
+    events: tuple[Event, ...]
+    last: tuple[bytes, bytes | None]
+
+
+class Archive(Protocol):
+    """Where a client keeps the commits and lists that it has followed, as they were received."""
+
+    def notices_after(self, round_number: int) -> Sequence[bytes]: ...
+
+    def lists_after(self, epoch: int) -> Sequence[bytes]: ...
+
+
+class NoArchive:
+    """Keeps nothing."""
+
+    def notices_after(self, round_number: int) -> Sequence[bytes]:
+        return ()
+
+    def lists_after(self, epoch: int) -> Sequence[bytes]:
+        return ()
+
+
 class Client:
     """One member of a federation.
 
     Parameters
     ----------
     name, identity : who this is.
-    federation, membership : what all parties agree on.
+    federation : what all parties agree on.
+    lists : the membership lists that this client has adopted, in their order.
     current : gives the histogram that the client would like to be counted with.
-    ledger : what is remembered from before; an empty one for a new member.
+    ledger : what is remembered from before; without it, the client begins where the first of
+        the lists says.
+    archive : commits and lists that a server may have lost.
     entropy : source of random bytes.
-
-    Attributes
-    ----------
-    stage, ledger : where the client stands.
-    notice : the commit notice that the ledger last followed, as it was received.
     """
 
     def __init__(
@@ -179,20 +207,20 @@ class Client:
         name: str,
         identity: Identity,
         federation: Federation,
-        membership: Membership,
+        lists: Sequence[Membership],
         current: Callable[[], Histogram],
         ledger: Ledger | None = None,
+        archive: Archive | None = None,
         entropy: Entropy = os.urandom,
     ) -> None:
-        if membership.keys.get(name) != identity.public:
-            raise UnknownPartyError(f"{name} is not a member with this key")
         self.name = name
         self.federation = federation
-        self.membership = membership
-        self.ledger = ledger or Ledger(Histogram(len(federation.levels)))
-        self.stage: Stage = Idle()
-        self.notice: bytes | None = None
+        self.lists = list(lists)
         self._identity = identity
+        _check_listed(self.membership, name, identity)
+        self.ledger = ledger or newcomer(self.membership, len(federation.levels))
+        self.stage: Stage = Idle()
+        self._archive = archive or NoArchive()
         self._current = current
         self._entropy = entropy
         self._last: tuple[bytes, bytes | None] = (b"", None)
@@ -200,79 +228,93 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({self.name!r}, {type(self.stage).__name__})"
 
-    def adopt(self, membership: Membership) -> None:
-        """Take over the membership list of a later epoch; an attempt under way is dropped."""
-        if membership.epoch <= self.membership.epoch:
-            raise OutOfOrderError(
-                f"epoch {membership.epoch} does not come after {self.membership.epoch}"
-            )
-        if membership.keys.get(self.name) != self._identity.public:
-            raise UnknownPartyError(f"{self.name} is not a member of epoch {membership.epoch}")
-        self.membership = membership
+    @property
+    def membership(self) -> Membership:
+        """The list in force."""
+        return self.lists[-1]
+
+    def adopt(self, membership: Membership, *, alone: bool = False) -> None:
+        """Take over the next membership list; an attempt under way is dropped.
+
+        ``alone`` if the operator accepts that this client joins with few others.
+        """
+        check_adoption(
+            self.name, self._identity, self.federation, self.lists, membership, self.ledger, alone
+        )
+        self.lists.append(membership)
+        self.ledger = replace(self.ledger, joins_alone=alone or self.ledger.joins_alone)
         self.stage = Idle()
 
+    # -- receiving -----------------------------------------------------------------------------
+
     def receive(self, data: bytes) -> bytes | None:
-        """Handle a message; returns the answer, if it calls for one.
+        """Handle a message and take the step at once: for clients that store nothing."""
+        step = self.handle(data)
+        self.accept(step)
+        return step.answer
+
+    def accept(self, step: Step) -> None:
+        """Move on, once everything that must last is stored."""
+        self.stage, self.ledger, self._last = step.stage, step.ledger, step.last
+
+    def handle(self, data: bytes) -> Step:
+        """What a message leads to.
 
         The last message, sent again byte for byte, gets the same answer again.  A refusal is a
-        :class:`~fedforget.protocol.errors.ProtocolError` and changes nothing.
+        :class:`~fedforget.protocol.errors.ProtocolError`.
         """
-        fingerprint = digest_of(data)
-        if fingerprint == self._last[0]:
-            return self._last[1]
+        message = digest_of(data)
+        if message == self._last[0]:
+            return Step(self._last[1], self.stage, self.ledger, (), self._last)
         letter = Letter(data)
+        if isinstance(letter.content, Who):
+            letter.check(self.federation.server_key)
+            answer = self._present(letter.content)
+            return Step(answer, self.stage, self.ledger, (), self._last)
         payload = letter.payload
-        for_all = isinstance(payload.body, Notice) and payload.recipient == EVERYONE
-        if payload.sender != SERVER or not (for_all or payload.recipient == self.name):
+        notice = payload.body if isinstance(payload.body, Notice) else None
+        if payload.sender != SERVER or payload.recipient != (EVERYONE if notice else self.name):
             raise UnknownPartyError(f"not a message from the server to {self.name}")
         letter.check(self.federation.server_key)
-        stage, ledger, body = self._handle(payload)
-        answer = None if body is None else self._seal(payload.context, body)
-        if ledger.committed != self.ledger.committed:
-            self.notice = payload.body.notice if isinstance(payload.body, Open) else data
-        if not isinstance(payload.body, Notice):
-            self._last = fingerprint, answer
-        elif isinstance(stage, Idle):  # the attempt is over, and its answers with it
-            self._last = b"", None
-        self.stage, self.ledger = stage, ledger
-        return answer
+        if notice is not None:
+            return self._handle_notice(letter)
+        stage, ledger, body, events = self._handle(payload, message)
+        answer = seal(Payload(payload.context, self.name, SERVER, body), self._identity)
+        return Step(answer, stage, ledger, events, (message, answer))
 
-    def _seal(self, context: Context, body: Body) -> bytes:
-        return seal(Payload(context, self.name, SERVER, body), self._identity)
+    def _handle_notice(self, letter: Letter) -> Step:
+        ledger, events = self._with_notice(self.ledger, letter)
+        context = letter.payload.context
+        over = isinstance(self.stage, Idle) or context.attempt >= self.stage.context.attempt
+        stage: Stage = Idle() if over else self.stage
+        # When the attempt is over, its answers are, too.
+        return Step(None, stage, ledger, events, (b"", None) if over else self._last)
 
-    def _handle(self, payload: Payload) -> tuple[Stage, Ledger, Body | None]:
-        context, stage = payload.context, self.stage
+    def _handle(
+        self, payload: Payload, message: bytes
+    ) -> tuple[Stage, Ledger, Body, tuple[Event, ...]]:
+        context, stage, body = payload.context, self.stage, payload.body
         self._check_federation(context)
-        match payload.body:
-            case Notice() as notice:
-                ledger = self._with_notice(self.ledger, context, notice)
-                done = isinstance(stage, Idle) or context.number >= stage.context.number
-                return (Idle() if done else stage), ledger, None
-            case Open() as opening:
-                return self._open(context, opening)
+        if isinstance(body, Open):
+            return self._open(context, body)
         if context.membership != self.membership.digest:
             raise WrongFederationError("the message belongs to another membership list")
         if isinstance(stage, Idle) or context != stage.context:
             raise OutOfOrderError("the message belongs to no attempt that is under way here")
-        match payload.body, stage:
-            case Roster() as roster, Advertised():
-                return self._share(stage, roster)
-            case Roster() as roster, Shared() | Sent() | Consented() if (
-                roster.participants != stage.graph.participants
-            ):
+        match body, stage:
+            case Roster(), Advertised():
+                return *self._share(stage, body), ()
+            case Roster(), Shared() | Sent() | Consented() if body.participants != stage.roster:
                 raise ChangedParticipantsError("the participants were others before")
-            case Delivery() as delivery, Shared():
-                return self._send(stage, delivery)
-            case Survivors() as survivors, Sent():
-                return self._consent(stage, survivors)
-            case Survivors() as survivors, Consented() if (survivors.alive, survivors.dead) != (
-                stage.alive,
-                stage.dead,
-            ):
-                raise SecondSurvivorSetError("other survivors were agreed to in this attempt")
-            case Unmask() as unmask, Consented():
-                return self._reveal(stage, unmask)
-        kind = type(payload.body).__name__
+            case Delivery(), Shared():
+                return *self._send(stage, body), ()
+            case Survivors(), Sent():
+                return *self._consent(stage, body), ()
+            case Survivors(), Consented() if (body.alive, body.dead) != (stage.alive, stage.dead):
+                raise SecondSurvivorSetError("other survivors were signed in this attempt")
+            case Unmask(), Consented():
+                return *self._reveal(stage, body, message), ()
+        kind = type(body).__name__
         raise OutOfOrderError(f"{kind} does not come after {type(stage).__name__}")
 
     def _check_federation(self, context: Context) -> None:
@@ -282,63 +324,215 @@ class Client:
         if context.configuration != ours.configuration:
             raise WrongFederationError("the server has another configuration of this federation")
 
+    def _requirements(self, context: Context) -> Requirements:
+        counted = self.ledger.place.counted
+        assert counted is not None
+        return requirements(context.kind, self.membership, counted, self.federation.policy)
+
+    # -- greetings -----------------------------------------------------------------------------
+
+    def _present(self, who: Who) -> bytes:
+        if who.federation != self.federation.identifier:
+            raise WrongFederationError("the message belongs to another federation")
+        if who.configuration != self.federation.configuration:
+            raise WrongFederationError("the server has another configuration of this federation")
+        ledger, place = self.ledger, self.ledger.place
+        # Of a commit that only a list has told of, the notice is still wanted.
+        known = place.round if place.counted is not None else place.round - 1
+        greeting = Present(
+            federation=who.federation,
+            nonce=who.nonce,
+            name=self.name,
+            membership=self.membership.digest,
+            epoch=self.membership.epoch,
+            round=known,
+            link=place.link,
+            seen=ledger.seen,
+            needs_full=ledger.needs_full,
+            leaving=self._leave_statement(),
+            notices=tuple(self._archive.notices_after(who.round)[:MOST_NOTICES]),
+            lists=tuple(self._archive.lists_after(who.epoch)[:MOST_NOTICES]),
+        )
+        return seal(greeting, self._identity)
+
+    def _leave_statement(self) -> LeaveStatement | None:
+        leaving = self.ledger.leaving
+        if leaving is None or self.ledger.left:
+            return None
+        statement = self._leaving_of(self.name, leaving.alone, self.ledger.place)
+        return LeaveStatement(self.name, leaving.alone, self._identity.sign(statement))
+
+    def _leaving_of(self, name: str, alone: bool, place: Place) -> bytes:
+        return leave_statement(
+            (self.federation.identifier, self.membership.digest, place.link), name, alone
+        )
+
     # -- commit notices ------------------------------------------------------------------------
 
-    def _with_notice(self, ledger: Ledger, context: Context, notice: Notice) -> Ledger:
-        """The ledger after a commit: the base moves if, and only if, the commit counted it."""
-        committed = context.epoch, context.round
-        if committed < ledger.committed:
-            raise OutOfOrderError("a commit notice older than one already seen")
-        if committed == ledger.committed:
-            return ledger
-        counted = dict(notice.counted).get(self.name)
-        ledger = replace(ledger, committed=committed, answered=None, unmasked_since=0)
-        if counted is None:
-            empty = Histogram(len(self.federation.levels))
-            return replace(ledger, base=empty, base_round=0, pending=None)
-        if ledger.pending is not None and counted == ledger.pending_round:
-            return replace(ledger, base=ledger.pending, base_round=counted, pending=None)
-        if counted == ledger.base_round:
-            return replace(ledger, pending=None)
-        return replace(ledger, base=None, base_round=counted, pending=None)
+    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+        """The ledger after a commit; unchanged if the commit is known."""
+        payload = letter.payload
+        context, notice = payload.context, payload.body
+        if not isinstance(notice, Notice) or payload.sender != SERVER:
+            raise OutOfOrderError("what came as a commit notice is none")
+        self._check_federation(context)
+        place = ledger.place
+        if place.counted is None:
+            return self._first_notice(ledger, letter, context, notice)
+        if context.round <= place.round:
+            if context.round == place.round and link_of(context, notice) != place.link:
+                raise ForkError(
+                    f"another round {place.round} was committed here; the server tells two"
+                    " histories"
+                )
+            return ledger, ()
+        policy = self.federation.policy
+        after, membership, needed = follow(place, self.lists, context, notice, policy)
+        lock = ledger.lock
+        signed = (
+            lock is not None
+            and lock.round == context.round
+            and lock.membership == context.membership
+        )
+        if signed and not lock.same_set(notice.survivors, notice.left):  # type: ignore[union-attr]
+            raise SecondSurvivorSetError(
+                f"round {context.round} was committed with other survivors than those that"
+                f" {self.name} signed"
+            )
+        if not (signed and lock.proven):  # type: ignore[union-attr]
+            statement = consent_of(context, notice)
+            check_consents(notice.consents, statement, membership, needed, policy)
+        ledger, event = self._moved(ledger, after, context, notice, letter.data)
+        return ledger, (event,)
 
-    # -- the stages ----------------------------------------------------------------------------
+    def _first_notice(
+        self, ledger: Ledger, letter: Letter, context: Context, notice: Notice
+    ) -> tuple[Ledger, tuple[Event, ...]]:
+        """The commit that the list told of: the list vouches for it."""
+        place = ledger.place
+        if context.round < place.round:
+            return ledger, ()
+        if context.round != place.round or link_of(context, notice) != place.link:
+            raise MissingNoticeError(
+                f"the notice of round {place.round}, after which the membership list was made, is"
+                " not known here"
+            )
+        known = Place(place.round, place.link, notice.model, dict(notice.counted))
+        counted = known.counted or {}
+        if self.name in counted:
+            # The same name with another directory: what is counted of it is not known here.
+            ledger = replace(ledger, base=None, base_round=counted[self.name])
+        event = Followed(context.round, letter.data, context, None, False)
+        return replace(ledger, place=known), (event,)
 
-    def _open(self, context: Context, opening: Open) -> tuple[Stage, Ledger, Body]:
-        ours = self.membership
+    def _moved(
+        self, ledger: Ledger, after: Place, context: Context, notice: Notice, data: bytes
+    ) -> tuple[Ledger, Followed]:
+        """The base moves if, and only if, the commit counted this client's input."""
+        pending = ledger.pending
+        ledger = replace(ledger, place=after, pending=None, lock=None)
+        if self.name not in notice.survivors:
+            return ledger, Followed(context.round, data, context, None, False)
+        ours = pending is not None and (pending.attempt, pending.context) == (
+            context.attempt,
+            context.digest,
+        )
+        if not ours and not ledger.recovering:
+            raise OlderDirectoryError(
+                f"this directory is older than round {context.round}, which counted {self.name}:"
+                " it was restored from a backup, or another copy of it is in use. Run `client"
+                " recover` once the erasures since the backup are applied again"
+            )
+        left = self.name in notice.left
+        base = pending.plain_input if ours and pending is not None else None
+        ledger = replace(
+            ledger,
+            base=Histogram(len(self.federation.levels)) if left else base,
+            base_round=0 if left else context.round,
+            recovering=ledger.recovering and not ours,
+            left=left,
+        )
+        return ledger, Followed(
+            context.round, data, context, context.attempt if ours else None, left
+        )
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def _open(
+        self, context: Context, opening: Open
+    ) -> tuple[Stage, Ledger, Body, tuple[Event, ...]]:
+        ours, ledger = self.membership, self.ledger
         if (context.epoch, context.membership) != (ours.epoch, ours.digest):
             raise WrongFederationError(
-                f"the server has another membership list: epoch {context.epoch},"
-                f" and epoch {self.membership.epoch} here"
+                f"the server has another membership list: epoch {context.epoch}, and epoch"
+                f" {ours.epoch} here"
             )
-        if context.number <= self.ledger.seen:
-            raise OutOfOrderError(f"attempt {context.number} is not after {self.ledger.seen}")
+        if context.attempt <= ledger.seen:
+            raise OutOfOrderError(f"attempt {context.attempt} is not after {ledger.seen}")
+        events: list[Event] = []
+        for data in opening.notices:
+            letter = Letter(data)
+            letter.check(self.federation.server_key)
+            ledger, found = self._with_notice(ledger, letter)
+            events += found
+        if self.name in ours.suspended or ledger.left:
+            raise SuspendedError(f"{self.name} is suspended, or has left")
+        self._check_place(ledger, context)
+        assert ledger.place.counted is not None
+        needed = requirements(context.kind, ours, ledger.place.counted, self.federation.policy)
+        if self.name not in needed.allowed:
+            raise ChangedParticipantsError(f"{self.name} is not counted yet: a full round comes")
+        self._check_joining(ledger)
         self._check_capacity(context)
-        ledger = replace(self.ledger, seen=context.number)
-        if opening.notice is not None:
-            letter = Letter(opening.notice)
-            payload = letter.check(self.federation.server_key)
-            if not isinstance(payload.body, Notice) or payload.sender != SERVER:
-                raise OutOfOrderError("what came as a commit notice is none")
-            self._check_federation(payload.context)
-            ledger = self._with_notice(ledger, payload.context, payload.body)
-        elif ledger.committed != (0, 0):
-            raise OutOfOrderError("the server has forgotten its last commit")
-        if context.number[:2] <= ledger.committed:
+        self._check_lock(ledger, context, needed)
+        if context.kind == "delta" and ledger.base is None:
+            raise FullRoundNeededError(
+                f"the server counts round {ledger.base_round} of {self.name}, which is not known"
+                " here: a full round is needed"
+            )
+        pending = Pending(
+            attempt=context.attempt,
+            context=context.digest,
+            plain_input=self._plain_input(ledger, context, opening),
+            secret_randomness=self._entropy(KEY_BYTES),
+        )
+        ledger = replace(ledger, seen=context.attempt, pending=pending)
+        secrets = self._secrets(context, pending)
+        body = Advertise(secrets.sharing.public.data, secrets.masking.public.data)
+        return Advertised(context), ledger, body, (*events, InputFixed(context.attempt))
+
+    def _check_place(self, ledger: Ledger, context: Context) -> None:
+        place = ledger.place
+        if place.counted is None:
+            raise MissingNoticeError(f"the notice of round {place.round} is missing here")
+        if context.round <= place.round:
             raise OutOfOrderError(f"round {context.round} is committed already")
-        if ledger.pending is not None and ledger.pending_round != context.round:
-            # Had that round been committed, the notice would have told.
-            ledger = replace(ledger, pending=None)
-        if context.kind == "delta":
-            self._known_base(ledger)
-            if ledger.unmasked_since not in (0, context.epoch):
-                raise SecondSurvivorSetError(
-                    "changes since the last commit were unmasked in an earlier epoch; only a full"
-                    " round can follow"
-                )
-        sharing, masking = (Agreement(self._entropy(KEY_BYTES)) for _ in range(2))
-        body = Advertise(sharing.public, masking.public)
-        return Advertised(context, sharing, masking), ledger, body
+        if context.round != place.round + 1:
+            raise MissingNoticeError(
+                f"round {context.round} does not follow round {place.round}, which is the last one"
+                " known here"
+            )
+        if place.round < self.membership.after_round:
+            raise MissingNoticeError(
+                f"the membership list was made after round {self.membership.after_round}; only"
+                f" round {place.round} is known here"
+            )
+        if context.last != place.link:
+            raise ForkError(
+                f"the server knows another round {place.round} than the one committed here"
+            )
+        if context.model != place.model:
+            raise ForkError(
+                f"the server speaks of another model of round {place.round} than the one that its"
+                " notice told here"
+            )
+
+    def _check_joining(self, ledger: Ledger) -> None:
+        """Whoever is counted for the first time must not be alone with that."""
+        counted = ledger.place.counted or {}
+        if self.name in counted or ledger.joins_alone:
+            return
+        check_company(self.name, self.lists[0], self.membership, self.federation)
 
     def _check_capacity(self, context: Context) -> None:
         full, capacity = self.membership.capacity, context.capacity
@@ -350,32 +544,121 @@ class Client:
                 f"a delta round has a capacity between {least} and {2 * full}, not {capacity}"
             )
 
+    def _check_lock(self, ledger: Ledger, context: Context, needed: Requirements) -> None:
+        """Survivors were signed since the last commit: can the same come out again?"""
+        if needed.everyone:
+            self._check_signed(ledger, context, needed.allowed)
+
+    def _check_signed(self, ledger: Ledger, context: Context, alive: tuple[str, ...]) -> None:
+        """One set of survivors for one place and list; after a new list, nobody may be missing."""
+        lock = ledger.lock
+        left = tuple(name for name in alive if name in context.leaving)
+        if lock is None or lock.round != context.round:
+            return
+        if lock.membership == context.membership:
+            if not lock.same_set(alive, left):
+                raise SecondSurvivorSetError(
+                    "other survivors were signed since the last commit; the difference of the two"
+                    " sums would show somebody's input"
+                )
+            return
+        self._check_still_there(lock, alive)
+        stayed = set(lock.alive) & set(self.membership.active)
+        if stayed & set(left) != stayed & set(lock.left):
+            raise SecondSurvivorSetError(
+                "others leave than in a sum since the last commit; the difference of the two would"
+                " show somebody's input"
+            )
+
+    def _check_still_there(self, lock: Lock, names: tuple[str, ...]) -> None:
+        missing = sorted(set(lock.alive) & set(self.membership.active) - set(names))
+        if missing:
+            raise SecondSurvivorSetError(
+                f"{missing[0]} was part of a sum since the last commit and is still a member; a"
+                " sum without it would show its input"
+            )
+
+    def _check_gathering(self, context: Context, names: tuple[str, ...]) -> None:
+        """A roster or the sharers: enough, and nobody missing whom a signed set needs."""
+        _check_sorted(names)
+        self._requirements(context).check_present(names)
+        lock = self.ledger.lock
+        if lock is not None and lock.round == context.round:
+            self._check_still_there(lock, names)
+
+    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+        """What this client wants to be counted with from now on."""
+        listed = self._leavers(ledger, context, opening)
+        leaving, empty = ledger.leaving, Histogram(len(self.federation.levels))
+        if leaving is None:
+            if self.name in listed:
+                raise ChangedParticipantsError(f"{self.name} does not leave")
+            return self._current().copy()
+        if self.name not in listed:
+            # The others with whom it leaves are not there yet: nothing changes until then.
+            return empty if ledger.base is None else ledger.base
+        fewest = fewest_together(self.membership, self.federation.policy)
+        if not leaving.alone and len(listed) < fewest:
+            raise AloneError(
+                f"{len(listed)} members leave in this round; with fewer than {fewest},"
+                f" {self.name}'s histogram would show (`client leave --alone` accepts that)"
+            )
+        return empty
+
+    def _leavers(self, ledger: Ledger, context: Context, opening: Open) -> tuple[str, ...]:
+        """Who leaves in this attempt, as they have signed for this list and place."""
+        listed = tuple(one.name for one in opening.leavers)
+        alone = tuple(one.name for one in opening.leavers if one.alone)
+        _check_sorted(listed)
+        if (listed, alone) != (context.leaving, context.alone):
+            raise ChangedParticipantsError("the leave statements are not those of the leavers")
+        for one in opening.leavers:
+            if one.name not in self.membership:
+                raise UnknownPartyError(f"{one.name} leaves but is not a member")
+            statement = self._leaving_of(one.name, one.alone, ledger.place)
+            self.membership.keys[one.name].verify(one.signature, statement)
+        return listed
+
+    def _secrets(self, context: Context, pending: Pending | None = None) -> AttemptSecrets:
+        pending = pending or self.ledger.pending
+        if pending is None or pending.context != context.digest:
+            raise OutOfOrderError("the input of this attempt is not known here any more")
+        return AttemptSecrets(
+            pending.secret_randomness,
+            self._identity,
+            pending.context,
+            digest_of_input(pending.plain_input),
+        )
+
+    # -- the other stages ----------------------------------------------------------------------
+
+    def _graph(self, context: Context, roster: tuple[str, ...]) -> Graph:
+        return Graph.of(context.digest, roster, len(self.membership), self.federation.policy)
+
     def _share(self, stage: Advertised, roster: Roster) -> tuple[Stage, Ledger, Body]:
         context, participants = stage.context, roster.participants
-        _check_sorted(participants)
-        unknown = [name for name in participants if name not in self.membership.keys]
-        if unknown:
-            raise UnknownPartyError(f"{unknown[0]} takes part but is not a member")
         if self.name not in participants:
             raise ChangedParticipantsError(f"{self.name} advertised but is not listed")
-        self._check_enough(participants)
-        graph = Graph.of(context.digest, participants, self.federation.policy)
+        self._check_gathering(context, participants)
+        graph, secrets = self._graph(context, participants), self._secrets(context)
         neighbours = self._advertised_by(graph.neighbours(self.name), context, roster)
-        seed = self._entropy(KEY_BYTES)
-        numbers = [graph.number(name) for name in (*neighbours, self.name)]
-        threshold = graph.plan.threshold
-        seeds = split(seed, numbers, threshold, self._entropy)
-        keys = split(stage.masking.private, numbers, threshold, self._entropy)
-        secrets = {
-            name: stage.sharing.with_peer(advertised.sharing_key)
-            for name, advertised in neighbours.items()
-        }
-        sealed = []
+        points = [self.membership.position[name] for name in (*neighbours, self.name)]
+        entropy, threshold = secrets.coefficients(participants), graph.plan.threshold
+        seed = secrets.seed(participants)
+        seeds = split(seed, points, threshold, entropy)
+        keys = split(secrets.masking.private, points, threshold, entropy)
+        listed = digest_of_names(participants)
+        shared: dict[str, bytes] = {}
+        dealt = []
         for name, of_seed, of_key in zip(neighbours, seeds, keys, strict=False):
-            key, pair = _sharing_key(secrets[name], context, self.name, name)
-            sealed.append((name, encrypt(key, of_seed + of_key, pair)))
-        shared = Shared(context, graph, neighbours, secrets, stage.masking, seed, seeds[-1])
-        return shared, self.ledger, Shares(tuple(sealed))
+            shared[name] = secrets.sharing.with_peer(AgreementKey(neighbours[name].sharing_key))
+            hashes = fingerprint(of_seed), fingerprint(of_key)
+            key, pair = share_key(shared[name], context.digest, listed, self.name, name)
+            ciphertext = key.encrypt(of_seed + of_key, pair + b"".join(hashes))
+            dealt.append(SealedShares(name, ciphertext, *hashes))
+        masking_keys = {name: one.masking_key for name, one in neighbours.items()}
+        body = Shares(tuple(dealt), fingerprint(seeds[-1]), digest_of(b"seed", seed))
+        return Shared(context, participants, masking_keys, shared, seeds[-1]), self.ledger, body
 
     def _advertised_by(
         self, neighbours: tuple[str, ...], context: Context, roster: Roster
@@ -387,155 +670,174 @@ class Client:
             name = letter.payload.sender
             if name not in neighbours or name in found:
                 raise ChangedParticipantsError(f"{name or 'the server'} is not a neighbour here")
-            payload = letter.check(self.membership.keys[name])
-            if payload.context != context or not isinstance(payload.body, Advertise):
+            letter.check(self.membership.keys[name])
+            body = letter.payload.body
+            if letter.payload.context != context or not isinstance(body, Advertise):
                 raise OutOfOrderError(f"{name}'s advertisement belongs to another attempt")
-            found[name] = payload.body
+            check_advertised(name, body)
+            found[name] = body
         if len(found) != len(neighbours):
             raise ChangedParticipantsError("a neighbour's advertisement is missing")
         return {name: found[name] for name in neighbours}
 
     def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
         context, sharers = stage.context, delivery.sharers
-        _check_sorted(sharers)
-        present = set(sharers)
-        if not present <= set(stage.graph.participants) or self.name not in present:
+        if not set(sharers) <= set(stage.roster) or self.name not in sharers:
             raise ChangedParticipantsError("who shared secrets does not fit who takes part")
-        self._check_enough(sharers)
-        near = [name for name in stage.neighbours if name in present]
-        if sorted(name for name, _ in delivery.sealed) != near:
+        self._check_gathering(context, sharers)
+        present = set(sharers)
+        near = [name for name in stage.masking_keys if name in present]
+        if [one.name for one in delivery.dealt] != near:
             raise ChangedParticipantsError("the shares delivered do not fit who shared secrets")
-        self._check_threshold(stage.graph, len(near))
-        held = {}
-        for name, ciphertext in delivery.sealed:
-            key, pair = _sharing_key(stage.secrets[name], context, name, self.name)
-            plaintext = decrypt(key, ciphertext, pair)
-            held[name] = plaintext[:SHARE_BYTES], plaintext[SHARE_BYTES:]
-        ledger, change = self._change(context)
+        held, unreadable = self._opened(stage, delivery)
+        ledger, secrets = self.ledger, self._secrets(context)
+        assert ledger.pending is not None
+        change = ledger.pending.plain_input
+        if context.kind == "delta":
+            assert ledger.base is not None
+            change = change - ledger.base
         codec = self.federation.codec(context.capacity, context.salt)
-        vector = codec.encode(change.points(), change.counts())
-        vector = add(vector, mask(_self_mask_key(stage.seed, context, self.name), codec.length))
+        view = View(context.digest, stage.roster, sharers)
+        plain_vector = codec.encode(change.points(), change.counts())
+        seed = secrets.seed(stage.roster)
+        masked_vector = add(plain_vector, self_mask(seed, view, self.name, codec.length))
         for name in near:
-            secret = stage.masking.with_peer(stage.neighbours[name].masking_key)
-            vector = add(vector, pair_mask(secret, context, self.name, name, codec.length))
-        sent = Sent(context, stage.graph, sharers, held, stage.own_share)
-        return sent, ledger, Masked(codec.pack(vector))
-
-    def _change(self, context: Context) -> tuple[Ledger, Histogram]:
-        """What to send; the same in every attempt of a round."""
-        ledger = self.ledger
-        pending = ledger.pending
-        if pending is None:
-            pending = self._current().copy()
-            ledger = replace(ledger, pending=pending, pending_round=context.round)
-        if context.kind == "full":
-            return ledger, pending
-        return ledger, pending - self._known_base(ledger)
-
-    def _known_base(self, ledger: Ledger) -> Histogram:
-        if ledger.base is None:
-            raise BaseMismatchError(
-                f"the server counts round {ledger.base_round} of {self.name}, which is not"
-                " known here: a full round is needed"
+            secret = secrets.masking.with_peer(AgreementKey(stage.masking_keys[name]))
+            masked_vector = add(
+                masked_vector, pair_mask(secret, view, self.name, name, codec.length)
             )
-        return ledger.base
+        received = digest_of(
+            b"received",
+            *(one.name.encode() + one.ciphertext + one.hashes for one in delivery.dealt),
+        )
+        sent = Sent(context, stage.roster, sharers, held, stage.own_share)
+        return sent, ledger, Masked(codec.pack(masked_vector), unreadable, received)
+
+    def _opened(
+        self, stage: Shared, delivery: Delivery
+    ) -> tuple[dict[str, tuple[bytes, bytes]], tuple[str, ...]]:
+        """The neighbours' shares, and the neighbours whose shares cannot be used."""
+        held, unreadable = {}, []
+        listed = digest_of_names(stage.roster)
+        for one in delivery.dealt:
+            key, pair = share_key(
+                stage.secrets[one.name], stage.context.digest, listed, one.name, self.name
+            )
+            try:
+                plaintext = key.decrypt(one.ciphertext, pair + one.hashes)
+                pieces = plaintext[:SHARE_BYTES], plaintext[SHARE_BYTES:]
+                if tuple(map(fingerprint, pieces)) != (one.seed_hash, one.key_hash):
+                    raise BadShareError("a share does not fit its hash")
+                held[one.name] = pieces
+            except BadShareError:
+                unreadable.append(one.name)
+        return held, tuple(sorted(unreadable))
 
     def _consent(self, stage: Sent, survivors: Survivors) -> tuple[Stage, Ledger, Body]:
-        alive, dead = survivors.alive, survivors.dead
+        alive, dead, context = survivors.alive, survivors.dead, stage.context
         both = set(alive) & set(dead)
         if both:
             raise AliveAndDeadError(f"{min(both)} is listed as alive and as dead")
-        _check_sorted(alive)
         _check_sorted(dead)
         if tuple(sorted(alive + dead)) != stage.sharers or self.name not in alive:
             raise ChangedParticipantsError("the survivors do not fit who shared secrets")
-        self._check_enough(alive)
-        near = set(stage.graph.neighbours(self.name)) & set(alive)
-        self._check_threshold(stage.graph, len(near))
-        self._check_answered(stage.context, alive)
-        consented = Consented(stage.context, stage.graph, alive, dead, stage.held, stage.own_share)
-        signature = self._identity.sign(consent_to(stage.context, alive, dead))
-        return consented, self.ledger, Consent(signature)
-
-    def _reveal(self, stage: Consented, unmask: Unmask) -> tuple[Stage, Ledger, Body]:
-        self._check_answered(stage.context, stage.alive)
-        signers = [name for name, _ in unmask.signatures]
-        if len(set(signers)) != len(signers) or not set(signers) <= set(stage.alive) - {self.name}:
-            raise ChangedParticipantsError("signatures of others than the survivors")
-        near = set(stage.graph.neighbours(self.name)) & set(signers)
-        needed = stage.graph.plan.threshold - 1, self.federation.policy.minimum - 1
-        if len(near) < needed[0] or len(signers) < needed[1]:
-            raise TooFewError(
-                f"{len(near)} neighbours and {len(signers)} survivors in all agree to the"
-                f" survivors; {needed[0]} and {needed[1]} must"
-            )
-        agreed = consent_to(stage.context, stage.alive, stage.dead)
-        for name, signature in unmask.signatures:
-            if not signed_by(self.membership.keys[name], signature, agreed):
-                raise BadSignatureError(f"{name} did not agree to these survivors")
-        seeds = [(name, stage.held[name][0]) for name in stage.alive if name in stage.held]
-        keys = [(name, stage.held[name][1]) for name in stage.dead if name in stage.held]
-        state = stage.context.epoch, self.ledger.committed[1]
-        ledger = replace(
-            self.ledger,
-            answered=Answered(*state, stage.alive),
-            unmasked_since=self.ledger.unmasked_since or stage.context.epoch,
+        self._check_gathering(context, alive)
+        assert self.ledger.place.counted is not None
+        left, counted = counted_after(context, self.ledger.place.counted, alive)
+        policy = self.federation.policy
+        check_leavers(self.membership, policy, left, context.alone, counted)
+        self._check_signed(self.ledger, context, alive)
+        lock, before = Lock(context.round, context.membership, alive, left), self.ledger.lock
+        if before is not None and replace(before, proven=False) == lock:
+            lock = before
+        view = view_of(stage.roster, stage.sharers, dead)
+        signature = self._identity.sign(consent_to(context, alive, view))
+        consented = Consented(
+            context, stage.roster, stage.sharers, alive, dead, stage.held, stage.own_share
         )
+        return consented, replace(self.ledger, lock=lock), Consent(signature)
+
+    def _reveal(
+        self, stage: Consented, unmask: Unmask, message: bytes
+    ) -> tuple[Stage, Ledger, Body]:
+        context, alive = stage.context, stage.alive
+        signers = [name for name, _ in unmask.consents]
+        if self.name not in signers or not set(signers) <= set(alive):
+            raise ChangedParticipantsError("signatures of others than the survivors")
+        check_consents(
+            unmask.consents,
+            consent_to(context, alive, view_of(stage.roster, stage.sharers, stage.dead)),
+            self.membership,
+            self._requirements(context),
+            self.federation.policy,
+            self._secrets(context).draw("sample", message),
+        )
+        lock = self.ledger.lock
+        assert lock is not None
+        seeds = [(name, stage.held[name][0]) for name in alive if name in stage.held]
+        keys = [(name, stage.held[name][1]) for name in stage.dead if name in stage.held]
         body = Reveal(tuple(sorted([*seeds, (self.name, stage.own_share)])), tuple(keys))
-        return Revealed(stage.context), ledger, body
+        ledger = replace(self.ledger, lock=replace(lock, proven=True))
+        return Revealed(context), ledger, body
 
-    # -- checks --------------------------------------------------------------------------------
 
-    def _check_answered(self, context: Context, alive: tuple[str, ...]) -> None:
-        """One set of survivors between two commits."""
-        answered = self.ledger.answered
-        state = context.epoch, self.ledger.committed[1]
-        if answered is not None and answered[:2] == state and answered.alive != alive:
-            raise SecondSurvivorSetError(
-                "other survivors were answered for since the last commit; the difference of the two"
-                " sums would show somebody's input"
-            )
+def newcomer(membership: Membership, n_features: int) -> Ledger:
+    """The ledger of somebody who comes with this list."""
+    return replace(Ledger.new(n_features), place=Place.told_by(membership))
 
-    def _check_enough(self, names: tuple[str, ...]) -> None:
-        minimum = self.federation.policy.minimum
-        if len(names) < minimum:
-            raise TooFewError(f"{len(names)} clients are left, at least {minimum} must be")
 
-    def _check_threshold(self, graph: Graph, neighbours: int) -> None:
-        if neighbours + 1 < graph.plan.threshold:
-            raise TooFewError(
-                f"{neighbours} neighbours are left, at least {graph.plan.threshold - 1} must be"
-            )
+def check_adoption(
+    name: str,
+    identity: Identity,
+    federation: Federation,
+    lists: Sequence[Membership],
+    membership: Membership,
+    ledger: Ledger | None,
+    alone: bool,
+) -> None:
+    """Refuse a list that this client must not go on with."""
+    _check_listed(membership, name, identity)
+    federation.policy.check(len(membership))
+    place = Place() if ledger is None else ledger.place
+    check_list(lists, membership, place)
+    joins = name not in membership.counted and (ledger is None or not ledger.joins_alone)
+    if joins and not alone:
+        check_company(name, lists[0] if lists else membership, membership, federation)
+
+
+def check_company(
+    name: str, first: Membership, membership: Membership, federation: Federation
+) -> None:
+    """Refuse to join with so few that the next sum would show this client's histogram.
+
+    Counted are those who came with the same list, ``first``, and are still there.  Those of the
+    first list of all have no sum before them.
+    """
+    together = set(first.joined) & set(membership.active)
+    fewest = fewest_together(membership, federation.policy)
+    if first.epoch > 1 and len(together) < fewest:
+        raise AloneError(
+            f"{len(together)} members join together; with fewer than {fewest}, {name}'s histogram"
+            " would show in the next full round (`client join --alone` accepts that)"
+        )
+
+
+def check_advertised(name: str, body: Advertise) -> None:
+    """Refuse keys of low order, and say whose they are."""
+    try:
+        for data in (body.sharing_key, body.masking_key):
+            AgreementKey(data)
+    except ProtocolError as error:
+        raise BadShareError(f"{name}: {error}") from None
+
+
+def _check_listed(membership: Membership, name: str, identity: Identity) -> None:
+    if membership.keys.get(name) != identity.public:
+        raise UnknownPartyError(
+            f"{name} is not a member of epoch {membership.epoch} with its present key"
+        )
 
 
 def _check_sorted(names: tuple[str, ...]) -> None:
     if any(one >= other for one, other in pairwise(names)):
         raise ChangedParticipantsError("a list of names is not sorted, or has one twice")
-
-
-# -- keys that both sides derive ---------------------------------------------------------------
-
-
-def _sharing_key(
-    secret: bytes, context: Context, sender: str, recipient: str
-) -> tuple[bytes, bytes]:
-    """The key that encrypts one neighbour's shares for another, and what binds it to them."""
-    pair = digest_of(context.digest, sender.encode(), recipient.encode())
-    return derive(secret, "shares", pair), pair
-
-
-def _self_mask_key(seed: bytes, context: Context, name: str) -> bytes:
-    return derive(seed, "self mask", digest_of(context.digest, name.encode()))
-
-
-def self_mask(seed: bytes, context: Context, name: str, length: int) -> Elements:
-    """The mask that a client puts on its vector for itself."""
-    return mask(_self_mask_key(seed, context, name), length)
-
-
-def pair_mask(secret: bytes, context: Context, name: str, other: str, length: int) -> Elements:
-    """The mask that ``name`` puts on its vector for ``other``; theirs together are zero."""
-    first, second = sorted((name, other))
-    pair = digest_of(context.digest, first.encode(), second.encode())
-    elements = mask(derive(secret, "pair mask", pair), length)
-    return elements if name == first else minus(elements)

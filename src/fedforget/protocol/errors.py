@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from fedforget.errors import FedforgetError
 
 
@@ -11,6 +14,10 @@ class ProtocolError(FedforgetError):
 
 class MalformedError(ProtocolError):
     """Bytes that are not a message of this version, or are too many."""
+
+
+class BadKeyError(ProtocolError):
+    """A key that is none: of small order, or of another length."""
 
 
 class BadSignatureError(ProtocolError):
@@ -29,6 +36,14 @@ class OutOfOrderError(ProtocolError):
     """A round, attempt or stage that is not the one to come: a replay, or a step left out."""
 
 
+class MissingNoticeError(OutOfOrderError):
+    """A commit notice, or a membership list, that does not follow the last one known here."""
+
+
+class ForkError(ProtocolError):
+    """Two histories: the server tells this client another one than it told somebody, or before."""
+
+
 class ChangedParticipantsError(ProtocolError):
     """A list of participants that contradicts an earlier one, or leaves out who is asked."""
 
@@ -38,11 +53,15 @@ class AliveAndDeadError(ProtocolError):
 
 
 class TooFewError(ProtocolError):
-    """Fewer survivors, neighbours or signatures than keep an input hidden."""
+    """Fewer participants, survivors or signatures than keep an input hidden."""
 
 
 class SecondSurvivorSetError(ProtocolError):
-    """Other survivors than those already answered for since the last commit."""
+    """Other survivors than those already signed for since the last commit."""
+
+
+class AloneError(ProtocolError):
+    """Joining or leaving with so few others that the sums would show this client's histogram."""
 
 
 class BadShareError(ProtocolError):
@@ -53,18 +72,48 @@ class WrongLengthError(ProtocolError):
     """A vector of another length, code or capacity."""
 
 
-class BaseMismatchError(ProtocolError):
-    """The server counts something else of this client than the client remembers."""
+class FullRoundNeededError(ProtocolError):
+    """A change was asked for, but this client does not know what the server counts of it."""
+
+
+class SuspendedError(ProtocolError):
+    """The membership list suspends this client, or it has left: it takes no part."""
+
+
+class OlderDirectoryError(ProtocolError):
+    """The server counts a round of this client that the client does not remember.
+
+    The directory was restored from a backup, or copied.  Its operator has to act.
+    """
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Who made an attempt fail, as far as that can be told.
+
+    One member is *named*; or two of them, where one of the two must be at fault; or, with no member
+    at all, it can only be said what happened.
+    """
+
+    members: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class RoundAbortedError(FedforgetError):
-    """The round has ended without a result; nothing was committed, and every party can go on.
+    """The attempt has ended without a result; nothing was committed, and every party can go on.
 
     Attributes
     ----------
-    needs_new_epoch : whether only a full round in a new epoch can follow.
+    findings : who is to blame, as far as that can be told.
+    again : whether another attempt, without those who are named, can succeed at once.
     """
 
-    def __init__(self, message: str, *, needs_new_epoch: bool = False) -> None:
+    def __init__(
+        self, message: str, *, findings: Sequence[Finding] = (), again: bool = False
+    ) -> None:
         super().__init__(message)
-        self.needs_new_epoch = needs_new_epoch
+        self.findings = tuple(findings)
+        self.again = again

@@ -1,7 +1,7 @@
-"""Keys and what is derived from them.  All primitives come from ``cryptography``.
+"""Keys, each with a type of its own.  All primitives come from ``cryptography``.
 
-Every derived key has a label of its own, and its context names the federation, round, attempt and
-the parties, so that no two uses share a key.
+Every derived key has a label, and the context that it is derived under names the federation, the
+attempt and the parties, so that no two uses share a key.
 """
 
 from __future__ import annotations
@@ -11,32 +11,77 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedforget.protocol.errors import BadShareError
-from fedforget.scma.kernels import PRIME
-from fedforget.scma.polynomials import Elements
+from fedforget.protocol.errors import BadKeyError, BadShareError, BadSignatureError
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
+DIGEST_BYTES = 32
 
 Entropy = Callable[[int], bytes]
 """Gives as many random bytes as it is asked for."""
 
-_MASK = np.uint64(2**62 - 1)
+_FIELD = 2**255 - 19
+_SMALL_ORDER_Y = frozenset(
+    (
+        0,
+        1,
+        _FIELD - 1,
+        0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,
+        0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7,
+    )
+)
+"""The y coordinates of the eight points of Ed25519 whose order divides 8."""
+
+_SMALL_ORDER_U = frozenset(
+    (
+        0,
+        1,
+        _FIELD - 1,
+        0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+        0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+    )
+)
+"""The u coordinates of the points of Curve25519 and its twist whose order divides 8."""
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A party's Ed25519 key, which others pin.
+
+    A key of small order is refused: with one, signatures exist that fit any message.
+    """
+
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.data) != KEY_BYTES:
+            raise BadKeyError(f"an identity key has {KEY_BYTES} bytes, got {len(self.data)}")
+        y = int.from_bytes(self.data, "little") & (2**255 - 1)
+        if y >= _FIELD or y in _SMALL_ORDER_Y:
+            raise BadKeyError("an identity key that is no key: a point of small order")
+
+    @cached_property
+    def _key(self) -> Ed25519PublicKey:
+        return Ed25519PublicKey.from_public_bytes(self.data)
+
+    def verify(self, signature: bytes, data: bytes) -> None:
+        """Raise :class:`BadSignatureError` unless this key's owner signed ``data``."""
+        try:
+            self._key.verify(signature, data)
+        except (InvalidSignature, ValueError):
+            raise BadSignatureError("the signature is not by the owner of this key") from None
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A party's long-term Ed25519 key."""
+    """A party's long-term Ed25519 key, the private half."""
 
     seed: bytes = field(repr=False)
 
@@ -45,26 +90,33 @@ class Identity:
         return Ed25519PrivateKey.from_private_bytes(self.seed)
 
     @cached_property
-    def public(self) -> bytes:
-        """The key that others pin."""
-        return self._key.public_key().public_bytes_raw()
+    def public(self) -> PublicKey:
+        return PublicKey(self._key.public_key().public_bytes_raw())
 
     def sign(self, data: bytes) -> bytes:
         return self._key.sign(data)
 
 
-def signed_by(public: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether a signature is the one that the owner of a public key makes."""
-    try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+@dataclass(frozen=True)
+class AgreementKey:
+    """The public half of a fresh X25519 key.
+
+    A key of low order is refused: the secret shared with its owner would be zero.
+    """
+
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.data) != KEY_BYTES:
+            raise BadKeyError(f"an X25519 key has {KEY_BYTES} bytes, got {len(self.data)}")
+        u = int.from_bytes(self.data, "little") & (2**255 - 1)
+        if u % _FIELD in _SMALL_ORDER_U:
+            raise BadKeyError("a key of low order was advertised")
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A fresh X25519 key, for one attempt."""
+    """An X25519 key for one attempt, the private half."""
 
     private: bytes = field(repr=False)
 
@@ -73,48 +125,39 @@ class Agreement:
         return X25519PrivateKey.from_private_bytes(self.private)
 
     @cached_property
-    def public(self) -> bytes:
-        return self._key.public_key().public_bytes_raw()
+    def public(self) -> AgreementKey:
+        return AgreementKey(self._key.public_key().public_bytes_raw())
 
-    def with_peer(self, peer: bytes) -> bytes:
+    def with_peer(self, peer: AgreementKey) -> bytes:
         """The secret shared with the owner of a public key."""
+        return self._key.exchange(X25519PublicKey.from_public_bytes(peer.data))
+
+
+class OneTimeKey:
+    """A ChaCha20-Poly1305 key for a single message, so that its nonce can be zero."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = ChaCha20Poly1305(key)
+        self._used = False
+
+    def encrypt(self, plaintext: bytes, associated: bytes) -> bytes:
+        """Encrypt the one message; a second one is refused."""
+        if self._used:
+            raise RuntimeError("a one-time key must not encrypt twice")
+        self._used = True
+        return self._cipher.encrypt(bytes(12), plaintext, associated)
+
+    def decrypt(self, ciphertext: bytes, associated: bytes) -> bytes:
         try:
-            return self._key.exchange(X25519PublicKey.from_public_bytes(peer))
-        except ValueError:
-            raise BadShareError("a key of low order was advertised") from None
+            return self._cipher.decrypt(bytes(12), ciphertext, associated)
+        except InvalidTag:
+            raise BadShareError("a share does not decrypt") from None
 
 
-def derive(secret: bytes, label: str, context: bytes) -> bytes:
-    """A key for one purpose: HKDF-SHA256 of a secret under a label and a context."""
-    info = b"fedforget/1 " + label.encode() + b"\0" + context
+def derive(secret: bytes, label: str, *context: bytes) -> bytes:
+    """A key for one purpose: HKDF-SHA256 of a secret, under a label and length-prefixed parts."""
+    info = b"fedforget/2 " + label.encode() + b"\0" + digest_of(*context)
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
-
-
-def encrypt(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
-    """ChaCha20-Poly1305.  The nonce is zero: a key encrypts one message only."""
-    return ChaCha20Poly1305(key).encrypt(bytes(12), plaintext, associated)
-
-
-def decrypt(key: bytes, ciphertext: bytes, associated: bytes) -> bytes:
-    try:
-        return ChaCha20Poly1305(key).decrypt(bytes(12), ciphertext, associated)
-    except InvalidTag:
-        raise BadShareError("a share does not decrypt") from None
-
-
-def mask(key: bytes, length: int) -> Elements:
-    """Field elements that look uniform: ChaCha20's stream, 62 bits a word, those below p."""
-    stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
-    parts: list[Elements] = []
-    missing = length
-    while missing > 0:
-        # 29 of 32 words are below p; take a few more than that calls for.
-        n_words = missing * 9 // 8 + 16
-        words = np.frombuffer(stream.update(bytes(8 * n_words)), dtype="<u8").astype(np.uint64)
-        words &= _MASK
-        parts.append(words[words < PRIME][:missing])
-        missing -= parts[-1].size
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
 
 
 def digest_of(*parts: bytes) -> bytes:
@@ -124,3 +167,8 @@ def digest_of(*parts: bytes) -> bytes:
         out.update(len(part).to_bytes(8, "little"))
         out.update(part)
     return out.digest()
+
+
+def digest_of_names(names: tuple[str, ...]) -> bytes:
+    """SHA-256 of a list of names."""
+    return digest_of(*(name.encode() for name in names))

@@ -13,56 +13,77 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fedforget.protocol.errors import BadSignatureError, MalformedError
-from fedforget.protocol.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, digest_of, signed_by
-from fedforget.protocol.shares import SHARE_BYTES
+from fedforget.protocol.keys import Identity, PublicKey, digest_of, digest_of_names
+from fedforget.protocol.membership import (
+    MAX_MEMBERS,
+    SERVER,
+    Digest,
+    FederationId,
+    Key,
+    Name,
+    Names,
+    Number,
+    Signature,
+)
+from fedforget.protocol.shares import HASH_BYTES, SHARE_BYTES
 
-VERSION: Literal[1] = 1
+VERSION: Literal[2] = 2
 MAX_BYTES = 1 << 28
-MAX_MEMBERS = 100_000
 SEALED_SHARES_BYTES = 2 * SHARE_BYTES + 16
 
-_DOMAIN = b"fedforget message 1\0"
+_DOMAIN = b"fedforget message 2\0"
 
 Kind = Literal["full", "delta"]
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Number = Annotated[int, Meta(ge=0, lt=2**62)]
-Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
-Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
-Signature = Annotated[bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 Share = Annotated[bytes, Meta(min_length=SHARE_BYTES, max_length=SHARE_BYTES)]
+ShareHash = Annotated[bytes, Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 Sealed = Annotated[bytes, Meta(min_length=SEALED_SHARES_BYTES, max_length=SEALED_SHARES_BYTES)]
-Names = Annotated[tuple[Name, ...], Meta(max_length=MAX_MEMBERS)]
+Capacity = Annotated[int, Meta(ge=0, lt=2**31)]
+Letters = Annotated[tuple[bytes, ...], Meta(max_length=MAX_MEMBERS)]
+Signatures = Annotated[tuple[tuple[Name, Signature], ...], Meta(max_length=MAX_MEMBERS)]
 
 
 class Context(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What an attempt is: parties compare all of it."""
+    """What an attempt is: parties compare all of it.
 
-    federation: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    ``last`` is the link of the last commit, ``model`` the digest of the model that came with it.
+    ``leaving`` are the members whose leave statements the opening lists, sorted; ``alone`` those
+    among them who accept that their histogram may show.
+    """
+
+    federation: FederationId
     configuration: Digest
     membership: Digest
     epoch: Number
+    last: Digest
+    model: Digest
     round: Number
     attempt: Number
     kind: Kind
-    capacity: Number
+    capacity: Capacity
     salt: Annotated[bytes, Meta(max_length=64)]
-    version: Literal[1] = VERSION
+    leaving: Names = ()
+    alone: Names = ()
+    version: Literal[2] = VERSION
 
     @property
     def digest(self) -> bytes:
         """Binds keys, shares and signatures to this attempt."""
         return digest_of(b"attempt", msgspec.msgpack.encode(self))
 
-    @property
-    def number(self) -> tuple[int, int, int]:
-        """Attempts in their order."""
-        return self.epoch, self.round, self.attempt
+
+class LeaveStatement(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A member wants to leave; ``alone`` if it accepts that its histogram then shows."""
+
+    name: Name
+    alone: bool
+    signature: Signature
 
 
 class Open(Struct, frozen=True, array_like=True, tag="open", forbid_unknown_fields=True):
-    """The server begins an attempt, and repeats its last commit notice."""
+    """The server begins an attempt; ``notices`` are commits that the recipient does not know."""
 
-    notice: bytes | None
+    notices: Letters
+    leavers: Annotated[tuple[LeaveStatement, ...], Meta(max_length=MAX_MEMBERS)] = ()
 
 
 class Advertise(Struct, frozen=True, array_like=True, tag="advertise", forbid_unknown_fields=True):
@@ -76,26 +97,50 @@ class Roster(Struct, frozen=True, array_like=True, tag="roster", forbid_unknown_
     """Who takes part, sorted, and the signed advertisements of the recipient's neighbours."""
 
     participants: Names
-    advertisements: Annotated[tuple[bytes, ...], Meta(max_length=MAX_MEMBERS)]
+    advertisements: Letters
+
+
+class SealedShares(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Shares of a dealer's seed and masking key, encrypted, with the hash of each."""
+
+    name: Name
+    ciphertext: Sealed
+    seed_hash: ShareHash
+    key_hash: ShareHash
+
+    @property
+    def hashes(self) -> bytes:
+        return self.seed_hash + self.key_hash
 
 
 class Shares(Struct, frozen=True, array_like=True, tag="shares", forbid_unknown_fields=True):
-    """A client's secrets in shares, each encrypted for one neighbour."""
+    """A dealer's secrets in shares, one for each neighbour, and what its seed hashes to.
 
-    sealed: Annotated[tuple[tuple[Name, Sealed], ...], Meta(max_length=MAX_MEMBERS)]
+    ``own_hash`` is the hash of the share of the seed that the dealer keeps.
+    """
+
+    dealt: Annotated[tuple[SealedShares, ...], Meta(max_length=MAX_MEMBERS)]
+    own_hash: ShareHash
+    seed_digest: Digest
 
 
 class Delivery(Struct, frozen=True, array_like=True, tag="delivery", forbid_unknown_fields=True):
     """Who shared secrets, sorted, and the shares that are meant for the recipient."""
 
     sharers: Names
-    sealed: Annotated[tuple[tuple[Name, Sealed], ...], Meta(max_length=MAX_MEMBERS)]
+    dealt: Annotated[tuple[SealedShares, ...], Meta(max_length=MAX_MEMBERS)]
 
 
 class Masked(Struct, frozen=True, array_like=True, tag="masked", forbid_unknown_fields=True):
-    """A client's vector under its masks, packed."""
+    """A client's vector under its masks, packed.
 
-    vector: bytes
+    ``unreadable`` are the neighbours whose shares the client cannot use, sorted; ``received`` is
+    the digest of the shares as they reached it.
+    """
+
+    masked_vector: bytes
+    unreadable: Names
+    received: Digest
 
 
 class Survivors(Struct, frozen=True, array_like=True, tag="survivors", forbid_unknown_fields=True):
@@ -106,15 +151,15 @@ class Survivors(Struct, frozen=True, array_like=True, tag="survivors", forbid_un
 
 
 class Consent(Struct, frozen=True, array_like=True, tag="consent", forbid_unknown_fields=True):
-    """A client's signature on the survivors, for its neighbours."""
+    """A client's signature on the survivors."""
 
     signature: Signature
 
 
 class Unmask(Struct, frozen=True, array_like=True, tag="unmask", forbid_unknown_fields=True):
-    """The neighbours' signatures on the survivors, for the recipient."""
+    """The survivors' signatures."""
 
-    signatures: Annotated[tuple[tuple[Name, Signature], ...], Meta(max_length=MAX_MEMBERS)]
+    consents: Signatures
 
 
 class Reveal(Struct, frozen=True, array_like=True, tag="reveal", forbid_unknown_fields=True):
@@ -127,13 +172,24 @@ class Reveal(Struct, frozen=True, array_like=True, tag="reveal", forbid_unknown_
 class Notice(Struct, frozen=True, array_like=True, tag="notice", forbid_unknown_fields=True):
     """The server has committed a round.
 
-    ``counted`` says for every client of which the model counts something, sorted by name, the last
-    round that counted it; ``model`` is the digest of the new model.
+    Attributes
+    ----------
+    survivors : whose inputs the round counted, sorted.
+    left : those among them who are counted no longer, because they left.
+    counted : whom the model counts, sorted by name, each with the last round that counted it.
+    view : digest of what the survivors signed beside the survivors.
+    model : digest of the new model.
+    time : the server's clock, in seconds since 1970.
+    consents : signatures of survivors, as many as the policy asks for.
     """
 
     survivors: Names
+    left: Names
     counted: Annotated[tuple[tuple[Name, Number], ...], Meta(max_length=MAX_MEMBERS)]
+    view: Digest
     model: Digest
+    time: Number
+    consents: Signatures
 
 
 FromServer = Open | Roster | Delivery | Survivors | Unmask | Notice
@@ -141,8 +197,8 @@ FromClient = Advertise | Shares | Masked | Consent | Reveal
 Body = FromServer | FromClient
 
 
-class Payload(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A message before it is signed.  The server's name is empty."""
+class Payload(Struct, frozen=True, array_like=True, tag="message", forbid_unknown_fields=True):
+    """A message of an attempt before it is signed.  The server's name is empty."""
 
     context: Context
     sender: Annotated[str, Meta(max_length=200)]
@@ -150,18 +206,50 @@ class Payload(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     body: Body
 
 
+class Who(Struct, frozen=True, array_like=True, tag="who", forbid_unknown_fields=True):
+    """The server asks who is there; it says which list and which commit it knows itself."""
+
+    federation: FederationId
+    configuration: Digest
+    nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    epoch: Number
+    round: Number
+
+
+class Present(Struct, frozen=True, array_like=True, tag="present", forbid_unknown_fields=True):
+    """A client is there, and says what it knows.
+
+    ``round`` and ``link`` are those of the last commit that it follows, ``seen`` the last attempt.
+    ``notices`` and ``lists`` are commits and membership lists that the server does not know.
+    """
+
+    federation: FederationId
+    nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    name: Name
+    membership: Digest
+    epoch: Number
+    round: Number
+    link: Digest
+    seen: Number
+    needs_full: bool
+    leaving: LeaveStatement | None
+    notices: Letters
+    lists: Letters
+
+
 class _Signed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    payload: bytes
+    content: bytes
     signature: Signature
 
 
+Content = Payload | Who | Present
 _signed = msgspec.msgpack.Decoder(_Signed)
-_payload = msgspec.msgpack.Decoder(Payload)
+_content = msgspec.msgpack.Decoder(Content)
 
 
-def seal(payload: Payload, identity: Identity) -> bytes:
+def seal(content: Content, identity: Identity) -> bytes:
     """Sign a message and make bytes of it."""
-    data = msgspec.msgpack.encode(payload)
+    data = msgspec.msgpack.encode(content)
     return msgspec.msgpack.encode(_Signed(data, identity.sign(_DOMAIN + data)))
 
 
@@ -173,23 +261,50 @@ class Letter:
             raise MalformedError(f"a message of {len(data)} bytes; {MAX_BYTES} are allowed")
         try:
             self._outer = _signed.decode(data)
-            self.payload = _payload.decode(self._outer.payload)
-            canonical = msgspec.msgpack.encode(self.payload) == self._outer.payload
+            self.content: Content = _content.decode(self._outer.content)
+            canonical = msgspec.msgpack.encode(self.content) == self._outer.content
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise MalformedError(f"not a message of version {VERSION}: {error}") from None
         if not canonical:
             raise MalformedError("a message must be written in one way only")
         self.data = data
 
-    def check(self, public_key: bytes) -> Payload:
-        """The payload, if the owner of this key signed it."""
-        if not signed_by(public_key, self._outer.signature, _DOMAIN + self._outer.payload):
-            sender = self.payload.sender or "the server"
-            raise BadSignatureError(f"the message was not signed by {sender}")
-        return self.payload
+    @property
+    def payload(self) -> Payload:
+        """The message of an attempt; a greeting is refused."""
+        if not isinstance(self.content, Payload):
+            raise MalformedError("a greeting came where a message of an attempt was expected")
+        return self.content
+
+    def check(self, key: PublicKey) -> Content:
+        """What was sent, if the owner of this key signed it."""
+        try:
+            key.verify(self._outer.signature, _DOMAIN + self._outer.content)
+        except BadSignatureError:
+            sender = _sender(self.content) or "the server"
+            raise BadSignatureError(f"the message was not signed by {sender}") from None
+        return self.content
 
 
-def consent_to(context: Context, alive: tuple[str, ...], dead: tuple[str, ...]) -> bytes:
+def _sender(content: Content) -> str:
+    match content:
+        case Payload():
+            return content.sender
+        case Present():
+            return content.name
+    return SERVER
+
+
+def view_of(roster: tuple[str, ...], sharers: tuple[str, ...], dead: tuple[str, ...]) -> bytes:
+    """Digest of what a client signs beside the survivors."""
+    return digest_of(b"view", *(digest_of_names(names) for names in (roster, sharers, dead)))
+
+
+def consent_to(context: Context, alive: tuple[str, ...], view: bytes) -> bytes:
     """What a client signs when it agrees to a set of survivors."""
-    lists = [digest_of(*(name.encode() for name in names)) for names in (alive, dead)]
-    return b"fedforget survivors 1\0" + digest_of(context.digest, *lists)
+    return b"fedforget survivors 2\0" + digest_of(context.digest, digest_of_names(alive), view)
+
+
+def leave_statement(context: tuple[bytes, bytes, bytes], name: str, alone: bool) -> bytes:
+    """What a leaver signs; the context is federation, membership list and last link."""
+    return b"fedforget leave 2\0" + digest_of(*context, name.encode(), bytes([alone]))

@@ -9,29 +9,37 @@ or ``commit`` return.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import pair_mask, self_mask
+from fedforget.protocol.blame import complaints, judge
+from fedforget.protocol.client import check_advertised
 from fedforget.protocol.errors import (
     BadShareError,
     BadSignatureError,
+    ChangedParticipantsError,
+    Finding,
     OutOfOrderError,
     ProtocolError,
     RoundAbortedError,
+    TooFewError,
     UnknownPartyError,
     WrongFederationError,
     WrongLengthError,
 )
-from fedforget.protocol.federation import EVERYONE, SERVER, Federation, Membership
+from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
-from fedforget.protocol.keys import Agreement, Entropy, Identity, digest_of, signed_by
+from fedforget.protocol.history import Place, check_list, counted_after, follow, link_of
+from fedforget.protocol.keys import Agreement, AgreementKey, Entropy, Identity, digest_of
+from fedforget.protocol.ledger import Lock
+from fedforget.protocol.masks import View, pair_mask, self_mask
+from fedforget.protocol.membership import EVERYONE, MAX_NUMBER, SERVER, Membership
 from fedforget.protocol.messages import (
     Advertise,
     Body,
@@ -39,22 +47,34 @@ from fedforget.protocol.messages import (
     Context,
     Delivery,
     Kind,
+    LeaveStatement,
     Letter,
     Masked,
     Notice,
     Open,
     Payload,
+    Present,
     Reveal,
     Roster,
+    SealedShares,
     Shares,
     Survivors,
     Unmask,
+    Who,
     consent_to,
+    leave_statement,
     seal,
+    view_of,
 )
-from fedforget.protocol.shares import join
-from fedforget.scma import DecodeError, add, next_capacity
-from fedforget.scma.polynomials import Elements, minus
+from fedforget.protocol.rules import (
+    Requirements,
+    fewest_together,
+    joiners,
+    requirements,
+    why_no_delta,
+)
+from fedforget.protocol.shares import fingerprint, join
+from fedforget.scma import DecodeError, Elements, add, minus, next_capacity
 
 
 class Outgoing(NamedTuple):
@@ -64,47 +84,21 @@ class Outgoing(NamedTuple):
     data: bytes
 
 
-class Stage(StrEnum):
-    """What the server waits for."""
-
-    IDLE = "idle"
-    ADVERTISE = "advertise"
-    SHARE = "share"
-    MASK = "masked input"
-    CONSENT = "consistency"
-    UNMASK = "unmask"
-    DECIDED = "commit"
-
-
-class Exposed(NamedTuple):
-    """The survivors whom clients were asked to unmask since the last commit."""
-
-    epoch: int
-    committed_round: int
-    alive: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Ledger:
+class Ledger(Struct, frozen=True):
     """What the server must remember between rounds.
 
     Attributes
     ----------
-    round, attempt : the latest ones opened.
-    committed_round : the last one committed, 0 for none.
-    counted : for every client that the aggregate counts, the last round that counted it.
-    notice : the last commit notice, as it was sent.
-    exposed : the survivors of an attempt that may have been unmasked since the last commit.
-    unmasked_since : the first epoch in which one may have been, 0 for none.
+    place : the last commit.
+    attempt : the latest attempt opened, of any round.
+    lock : the survivors whom clients were asked to sign since the last commit.
+    full_due : whether the aggregate is not to be relied on, so that a full round must come.
     """
 
-    round: int = 0
+    place: Place = Place()
     attempt: int = 0
-    committed_round: int = 0
-    counted: Mapping[str, int] = field(default_factory=dict)
-    notice: bytes | None = None
-    exposed: Exposed | None = None
-    unmasked_since: int = 0
+    lock: Lock | None = None
+    full_due: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,16 +107,141 @@ class Result:
 
     kind: Kind
     survivors: tuple[str, ...]
+    left: tuple[str, ...]
     total: Histogram
 
 
-_ANSWERS: dict[Stage, type[Body]] = {
-    Stage.ADVERTISE: Advertise,
-    Stage.SHARE: Shares,
-    Stage.MASK: Masked,
-    Stage.CONSENT: Consent,
-    Stage.UNMASK: Reveal,
+@dataclass
+class Gathering:
+    """Whom a stage has asked, and what they answered."""
+
+    asked: tuple[str, ...] = ()
+    answers: dict[str, Body] = field(default_factory=dict)
+    fingerprints: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Those who have answered, sorted."""
+        return tuple(sorted(self.answers))
+
+
+@dataclass
+class Idle:
+    """Between rounds."""
+
+    title = "idle"
+
+
+@dataclass
+class Asking:
+    """Who is there?"""
+
+    nonce: bytes
+    title = "who"
+
+
+@dataclass
+class Advertising:
+    """Waits for fresh keys."""
+
+    context: Context
+    needed: Requirements
+    gathering: Gathering
+    advertisements: dict[str, bytes] = field(default_factory=dict)
+    title = "advertise"
+
+
+@dataclass
+class Sharing:
+    """Waits for shares."""
+
+    context: Context
+    needed: Requirements
+    gathering: Gathering
+    graph: Graph
+    keys: Mapping[str, Advertise]
+    title = "share"
+
+
+@dataclass
+class Masking:
+    """Waits for masked vectors, and adds them up."""
+
+    context: Context
+    needed: Requirements
+    gathering: Gathering
+    graph: Graph
+    keys: Mapping[str, Advertise]
+    dealt: Mapping[str, Shares]
+    masked_total: Elements
+    title = "masked input"
+
+    @property
+    def sharers(self) -> tuple[str, ...]:
+        return tuple(self.dealt)
+
+
+@dataclass
+class Consenting:
+    """Waits for signatures on the survivors."""
+
+    context: Context
+    needed: Requirements
+    gathering: Gathering
+    graph: Graph
+    keys: Mapping[str, Advertise]
+    dealt: Mapping[str, Shares]
+    masked_total: Elements
+    alive: tuple[str, ...]
+    unreadable: Mapping[str, frozenset[str]]
+    title = "consistency"
+
+    @property
+    def sharers(self) -> tuple[str, ...]:
+        return tuple(self.dealt)
+
+    @property
+    def dead(self) -> tuple[str, ...]:
+        alive = set(self.alive)
+        return tuple(name for name in self.dealt if name not in alive)
+
+    @property
+    def view(self) -> bytes:
+        return view_of(self.graph.participants, self.sharers, self.dead)
+
+
+@dataclass
+class Unmasking(Consenting):
+    """Waits for shares of what takes the masks off."""
+
+    consents: Mapping[str, bytes] = field(default_factory=dict)
+    title = "unmask"
+
+
+@dataclass
+class Decided:
+    """The sum is known, and waits for its commit."""
+
+    context: Context
+    result: Result
+    view: bytes
+    consents: tuple[tuple[str, bytes], ...]
+    title = "commit"
+
+
+Stage = Idle | Asking | Advertising | Sharing | Masking | Consenting | Unmasking | Decided
+Running = Advertising | Sharing | Masking | Consenting | Unmasking
+
+_ANSWERS: dict[type[Running], type[Body]] = {
+    Advertising: Advertise,
+    Sharing: Shares,
+    Masking: Masked,
+    Consenting: Consent,
+    Unmasking: Reveal,
 }
+
+Notices = Callable[[int], Sequence[bytes]]
+"""Gives the commit notices after a round, in their order."""
 
 
 class Server:
@@ -131,9 +250,17 @@ class Server:
     Parameters
     ----------
     identity : the server's key.
-    federation, membership : what all parties agree on.
+    federation : what all parties agree on.
+    membership : the list in force.
     ledger : what is remembered from before.
+    notices : gives the commits after a round, for members who have missed some.
     entropy : source of random bytes.
+
+    Attributes
+    ----------
+    stage : where the server stands.
+    present : what members have said that they know, since the last :meth:`ask`.
+    findings : who misbehaved in this round, as far as that can be told.
     """
 
     def __init__(
@@ -142,6 +269,7 @@ class Server:
         federation: Federation,
         membership: Membership,
         ledger: Ledger | None = None,
+        notices: Notices = lambda after: (),
         entropy: Entropy = os.urandom,
     ) -> None:
         if identity.public != federation.server_key:
@@ -149,108 +277,194 @@ class Server:
         self.federation = federation
         self.membership = membership
         self.ledger = ledger or Ledger()
-        self.stage = Stage.IDLE
-        self.result: Result | None = None
+        self.stage: Stage = Idle()
+        self.present: dict[str, Present] = {}
+        self.findings: list[Finding] = []
+        self._excluded: set[str] = set()
+        self._notices = notices
         self._identity = identity
         self._entropy = entropy
-        self._reset()
 
     def __repr__(self) -> str:
-        return f"Server(epoch {self.membership.epoch}, round {self.ledger.round}, {self.stage})"
+        return (
+            f"Server(epoch {self.membership.epoch}, round {self.ledger.place.round},"
+            f" {self.stage.title})"
+        )
 
-    def _reset(self) -> None:
-        self.stage = Stage.IDLE
-        self.result = None
-        self._context: Context | None = None
-        self._expected: tuple[str, ...] = ()
-        self._answers: dict[str, Body] = {}
-        self._fingerprints: dict[str, bytes] = {}
-        self._advertisements: dict[str, tuple[bytes, Advertise]] = {}
-        self._graph: Graph | None = None
-        self._sharers: tuple[str, ...] = ()
-        self._alive: tuple[str, ...] = ()
-        self._total: Elements = np.empty(0, dtype=np.uint64)
-
-    def adopt(self, membership: Membership, departed: Iterable[str] = ()) -> None:
-        """Begin a later epoch; an attempt under way is abandoned.
-
-        ``departed`` are clients that took their histogram out in a delta round and then left.
-        """
-        if membership.epoch <= self.membership.epoch:
-            raise OutOfOrderError(
-                f"epoch {membership.epoch} does not come after {self.membership.epoch}"
-            )
+    def adopt(self, membership: Membership) -> None:
+        """Begin a later epoch; an attempt under way is abandoned."""
+        check_list([self.membership], membership, self.ledger.place)
         self.membership = membership
-        gone = set(departed)
-        counted = {name: at for name, at in self.ledger.counted.items() if name not in gone}
-        self.ledger = replace(self.ledger, counted=counted)
-        self._reset()
+        self.present = {}
+        self.stage = Idle()
+
+    @property
+    def result(self) -> Result | None:
+        return self.stage.result if isinstance(self.stage, Decided) else None
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """Whom the last commit counts, each with the round that last counted it."""
+        counted = self.ledger.place.counted
+        assert counted is not None
+        return counted
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
         """Who has not answered in this stage."""
-        return tuple(name for name in self._expected if name not in self._answers)
+        if isinstance(self.stage, Asking):
+            return tuple(name for name in self.membership.active if name not in self.present)
+        if isinstance(self.stage, Idle | Decided):
+            return ()
+        gathering = self.stage.gathering
+        return tuple(name for name in gathering.asked if name not in gathering.answers)
 
-    @property
-    def exposed(self) -> tuple[str, ...] | None:
-        """The only survivors that may be unmasked before the next commit, if there are such."""
-        exposed = self.ledger.exposed
-        state = self.membership.epoch, self.ledger.committed_round
-        return exposed.alive if exposed is not None and exposed[:2] == state else None
+    # -- greetings -----------------------------------------------------------------------------
+
+    def ask(self) -> bytes:
+        """Begin to ask who is there; the question is the same for everybody."""
+        self.stage = Asking(self._entropy(16))
+        self.present = {}
+        self.findings = []
+        self._excluded = set()
+        who = Who(
+            federation=self.federation.identifier,
+            configuration=self.federation.configuration,
+            nonce=self.stage.nonce,
+            epoch=self.membership.epoch,
+            round=self.ledger.place.round,
+        )
+        return seal(who, self._identity)
+
+    def greet(self, data: bytes) -> str:
+        """Take a member's answer to :meth:`ask`; returns who it is."""
+        letter = Letter(data)
+        greeting = letter.content
+        if not isinstance(greeting, Present):
+            raise OutOfOrderError("not an answer to the question who is there")
+        key = self.membership.keys.get(greeting.name)
+        if key is None:
+            raise UnknownPartyError(f"{greeting.name} is not a member")
+        letter.check(key)
+        nonce = self.stage.nonce if isinstance(self.stage, Asking) else b""
+        if greeting.nonce != nonce or greeting.federation != self.federation.identifier:
+            raise OutOfOrderError(f"{greeting.name} answers another question")
+        before = self.present.get(greeting.name)
+        if before is not None and before != greeting:
+            raise OutOfOrderError(f"{greeting.name} answers twice: another copy of it is in use")
+        self.present[greeting.name] = greeting
+        return greeting.name
 
     # -- opening -------------------------------------------------------------------------------
 
+    def kind_needed(self) -> Kind:
+        """The kind of round that comes next, if nobody asks for another one.
+
+        A full round comes by itself only where a list has brought or dropped somebody, at the
+        beginning, and after ``server recover``; never because a member says so.
+        """
+        place, membership = self.ledger.place, self.membership
+        if self.ledger.full_due or why_no_delta(membership, self.counted) is not None:
+            return "full"
+        if joiners(membership, self.counted) and place.round:
+            everyone = not self.present or set(membership.active) <= self.present.keys()
+            blocked = any(name in self.counted for name in membership.suspended)
+            return "full" if everyone and not blocked else "delta"
+        return "delta"
+
     def open(self, kind: Kind) -> list[Outgoing]:
-        """Begin a round; one under way is abandoned."""
-        if kind == "delta" and self.needs_full_round:
+        """Begin an attempt at the next round; one under way is abandoned."""
+        if kind == "delta" and self.ledger.full_due:
             raise RoundAbortedError(
-                "a full round is needed: the aggregate counts somebody who is no longer a member,"
-                " or changes were unmasked in an earlier epoch and not committed"
+                "what the aggregate counts is not certain, since this server was recovered or a"
+                " member has a new key: a full round must come first"
             )
         full = self.membership.capacity
         capacity = full if kind == "full" else min(self.federation.first_capacity, 2 * full)
-        self.ledger = replace(self.ledger, round=self.ledger.round + 1, attempt=0)
         return self._open_attempt(kind, capacity)
 
-    @property
-    def needs_full_round(self) -> bool:
-        """Whether changes would not be enough, or would show too much.
-
-        Two sums of changes since the same commit, over different survivors, differ by somebody's
-        change; a new epoch does not make that better.
-        """
-        counted, unmasked_since = set(self.ledger.counted), self.ledger.unmasked_since
-        return not counted <= set(self.membership.keys) or unmasked_since not in (
-            0,
-            self.membership.epoch,
-        )
-
     def _open_attempt(self, kind: Kind, capacity: int) -> list[Outgoing]:
-        self._reset()
+        self.stage = Idle()
+        place = self.ledger.place
+        try:
+            needed = requirements(kind, self.membership, self.counted, self.federation.policy)
+        except ProtocolError as error:
+            raise RoundAbortedError(f"{error}; nothing was learnt") from None
+        if self.ledger.attempt + 1 >= MAX_NUMBER:
+            raise RoundAbortedError("there are no attempt numbers left")
         self.ledger = replace(self.ledger, attempt=self.ledger.attempt + 1)
-        self._context = Context(
+        leavers = self._leavers(needed)
+        context = Context(
             federation=self.federation.identifier,
             configuration=self.federation.configuration,
             membership=self.membership.digest,
             epoch=self.membership.epoch,
-            round=self.ledger.round,
+            last=place.link,
+            model=place.model,
+            round=place.round + 1,
             attempt=self.ledger.attempt,
             kind=kind,
             capacity=capacity,
             salt=self._entropy(16),
+            leaving=tuple(one.name for one in leavers),
+            alone=tuple(one.name for one in leavers if one.alone),
         )
-        # Where survivors were exposed, nobody else can be let in before the next commit.
-        invited = self.exposed or tuple(sorted(self.membership.keys))
-        return self._ask(Stage.ADVERTISE, dict.fromkeys(invited, Open(self.ledger.notice)))
+        invited = self._invited(needed)
+        bodies: dict[str, Body] = {}
+        openings: dict[int, Open] = {}
+        for name in invited:
+            known = self.present[name].round if name in self.present else place.round - 1
+            if known not in openings:
+                openings[known] = Open(tuple(self._notices(known)), leavers)
+            bodies[name] = openings[known]
+        self.stage = Advertising(context, needed, Gathering(invited))
+        return self._sealed(context, bodies)
 
-    def _ask(self, stage: Stage, bodies: Mapping[str, Body]) -> list[Outgoing]:
-        """Begin a stage: what to say to whom."""
-        assert self._context is not None
-        self.stage = stage
-        self._expected = tuple(bodies)
-        self._answers, self._fingerprints = {}, {}
+    def _invited(self, needed: Requirements) -> tuple[str, ...]:
+        """Where survivors were signed, just they may come again before the next commit."""
+        lock = self._lock()
+        if lock is not None:
+            return lock.alive
+        return tuple(name for name in needed.allowed if name not in self._excluded)
+
+    def _lock(self) -> Lock | None:
+        """The set that must come out again: signed at this place, under this list."""
+        lock = self.ledger.lock
+        here = self.ledger.place.round + 1, self.membership.digest
+        return lock if lock is not None and (lock.round, lock.membership) == here else None
+
+    def _leavers(self, needed: Requirements) -> tuple[LeaveStatement, ...]:
+        """Those who may leave in this round: enough of them together, or those who go alone."""
+        lock = self._lock()
+        found = {}
+        for name, greeting in sorted(self.present.items()):
+            one = greeting.leaving
+            if one is not None and name in needed.allowed and one.name == name:
+                found[name] = one
+        if lock is not None:
+            return tuple(found[name] for name in lock.left if name in found)
+        leavers = [one for one in found.values() if self._says(one)]
+        if len(leavers) < fewest_together(self.membership, self.federation.policy):
+            leavers = [one for one in leavers if one.alone]
+        staying = len(self.counted.keys() - {one.name for one in leavers})
+        too_few = 0 < staying < self.federation.policy.minimum
+        return () if too_few else tuple(leavers)
+
+    def _says(self, one: LeaveStatement) -> bool:
+        """Whether a leave statement is for this list and place."""
+        where = self.federation.identifier, self.membership.digest, self.ledger.place.link
+        try:
+            self.membership.keys[one.name].verify(
+                one.signature, leave_statement(where, one.name, one.alone)
+            )
+        except BadSignatureError:
+            return False
+        return True
+
+    def _sealed(self, context: Context, bodies: Mapping[str, Body]) -> list[Outgoing]:
+        """What to say to whom."""
         return [
-            Outgoing(name, seal(Payload(self._context, SERVER, name, body), self._identity))
+            Outgoing(name, seal(Payload(context, SERVER, name, body), self._identity))
             for name, body in bodies.items()
         ]
 
@@ -261,66 +475,69 @@ class Server:
 
         The same answer again, byte for byte, is ignored.
         """
-        fingerprint = digest_of(data)
         letter = Letter(data)
         payload = letter.payload
-        key = self.membership.keys.get(payload.sender)
+        name = payload.sender
+        key = self.membership.keys.get(name)
         if key is None or payload.recipient != SERVER:
             raise UnknownPartyError("not a message from a member to the server")
         letter.check(key)
-        if self._context is None or payload.context != self._context:
+        stage = self.stage
+        if isinstance(stage, Idle | Asking | Decided) or payload.context != stage.context:
             if payload.context.configuration != self.federation.configuration:
-                raise WrongFederationError(f"{payload.sender} has another configuration")
+                raise WrongFederationError(f"{name} has another configuration")
             raise OutOfOrderError("the answer belongs to no attempt that is under way")
-        name = payload.sender
-        if self._fingerprints.get(name) == fingerprint:
+        gathering, message = stage.gathering, digest_of(data)
+        if gathering.fingerprints.get(name) == message:
             return
-        expected = _ANSWERS.get(self.stage)
-        if expected is None or not isinstance(payload.body, expected):
+        if not isinstance(payload.body, _ANSWERS[type(stage)]):
             raise OutOfOrderError(f"{type(payload.body).__name__} is not asked for now")
-        if name not in self._expected or name in self._answers:
+        if name not in gathering.asked or name in gathering.answers:
             raise OutOfOrderError(f"{name} is not asked, or has answered otherwise")
-        self._accept(name, payload.body, data)
-        self._answers[name] = payload.body
-        self._fingerprints[name] = fingerprint
+        try:
+            self._check_answer(stage, name, payload.body)
+        except ProtocolError as error:
+            # It signed what is wrong by itself: that is enough to name it.
+            self._find(Finding((name,), str(error)))
+            raise
+        if isinstance(stage, Advertising):
+            stage.advertisements[name] = data
+        gathering.answers[name] = payload.body
+        gathering.fingerprints[name] = message
 
-    def _accept(self, name: str, body: Body, data: bytes) -> None:
-        """Check what only the server can check, and keep what the next stage needs."""
-        assert self._context is not None
-        match body:
-            case Advertise():
-                self._advertisements[name] = data, body
-            case Shares():
-                assert self._graph is not None
-                if tuple(to for to, _ in body.sealed) != self._graph.neighbours(name):
+    def _find(self, finding: Finding) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    def _check_answer(self, stage: Running, name: str, body: Body) -> None:
+        """Check what only the server can check, and add vectors up."""
+        match stage, body:
+            case Advertising(), Advertise():
+                check_advertised(name, body)
+            case Sharing(), Shares():
+                if tuple(one.name for one in body.dealt) != stage.graph.neighbours(name):
                     raise WrongLengthError(f"{name}'s shares are not for its neighbours")
-            case Masked():
-                codec = self.federation.codec(self._context.capacity, self._context.salt)
+            case Masking(), Masked():
+                self._take_vector(stage, name, body)
+            case Unmasking(), Reveal():
+                _check_reveal(stage, name, body)
+            case Consenting(), Consent():
+                statement = consent_to(stage.context, stage.alive, stage.view)
                 try:
-                    vector = codec.unpack(body.vector)
-                except DecodeError as error:
-                    raise WrongLengthError(f"{name}'s vector: {error}") from None
-                self._total = add(self._total, vector)
-            case Consent():
-                agreed = consent_to(self._context, self._alive, self._dead)
-                if not signed_by(self.membership.keys[name], body.signature, agreed):
-                    raise BadSignatureError(f"{name} signed other survivors")
-            case Reveal():
-                self._check_reveal(name, body)
+                    self.membership.keys[name].verify(body.signature, statement)
+                except BadSignatureError:
+                    raise BadSignatureError(f"{name} signed other survivors") from None
 
-    def _check_reveal(self, name: str, body: Reveal) -> None:
-        assert self._graph is not None
-        holders = {name, *self._graph.neighbours(name)}
-        seeds, keys = ([owner for owner, _ in part] for part in (body.seeds, body.keys))
-        if sorted(seeds) != sorted(holders & set(self._alive)):
-            raise WrongLengthError(f"{name} revealed other seeds than those asked for")
-        if sorted(keys) != sorted(holders & set(self._dead)):
-            raise WrongLengthError(f"{name} revealed other keys than those asked for")
-
-    @property
-    def _dead(self) -> tuple[str, ...]:
-        alive = set(self._alive)
-        return tuple(name for name in self._sharers if name not in alive)
+    def _take_vector(self, stage: Masking, name: str, body: Masked) -> None:
+        near = set(stage.graph.neighbours(name)) & set(stage.sharers)
+        if list(body.unreadable) != sorted(set(body.unreadable) & near):
+            raise ChangedParticipantsError(f"{name} complains of others than its neighbours")
+        codec = self.federation.codec(stage.context.capacity, stage.context.salt)
+        try:
+            masked_vector = codec.unpack(body.masked_vector)
+        except DecodeError as error:
+            raise WrongLengthError(f"{name}'s vector: {error}") from None
+        stage.masked_total = add(stage.masked_total, masked_vector)
 
     # -- going on ------------------------------------------------------------------------------
 
@@ -332,213 +549,341 @@ class Server:
         Raises
         ------
         RoundAbortedError
-            If the round cannot go on; the server is idle again.
+            If the attempt cannot go on; the server is idle again.
         """
         try:
             match self.stage:
-                case Stage.ADVERTISE:
-                    return self._announce()
-                case Stage.SHARE:
-                    return self._deliver()
-                case Stage.MASK:
-                    return self._list_survivors()
-                case Stage.CONSENT:
-                    return self._ask_to_unmask()
-                case Stage.UNMASK:
-                    return self._decide()
+                case Advertising() as stage:
+                    return self._announce(stage)
+                case Sharing() as stage:
+                    return self._deliver(stage)
+                case Masking() as stage:
+                    return self._list_survivors(stage)
+                case Unmasking() as stage:
+                    return self._decide(stage)
+                case Consenting() as stage:
+                    return self._ask_to_unmask(stage)
         except RoundAbortedError:
-            self._reset()
+            self.stage = Idle()
             raise
-        raise OutOfOrderError(f"there is no stage to end: {self.stage}")
+        raise OutOfOrderError(f"there is no stage to end: {self.stage.title}")
 
-    def _present(self) -> tuple[str, ...]:
-        """Those who have answered, sorted; too few of them end the round."""
-        present = tuple(sorted(self._answers))
-        if len(present) < self.federation.policy.minimum:
-            raise RoundAbortedError(
-                f"{len(present)} clients are left at {self.stage}, of"
-                f" {self.federation.policy.minimum} that must be; nothing was learnt"
-            )
-        return present
+    def _abort(self, reason: str, *, again: bool = False) -> RoundAbortedError:
+        return RoundAbortedError(reason, findings=self.findings, again=again)
 
-    def _announce(self) -> list[Outgoing]:
-        assert self._context is not None
-        participants = self._present()
-        self._check_exposed(participants, exactly=False)
-        self._graph = Graph.of(self._context.digest, participants, self.federation.policy)
-        rosters = {}
-        for name in participants:
-            near = self._graph.neighbours(name)
-            rosters[name] = Roster(
-                participants, tuple(self._advertisements[other][0] for other in near)
-            )
-        return self._ask(Stage.SHARE, rosters)
-
-    def _deliver(self) -> list[Outgoing]:
-        assert self._context is not None
-        self._sharers = self._present()
-        self._check_threshold(self._sharers)
-        sealed: dict[str, list[tuple[str, bytes]]] = {name: [] for name in self._sharers}
-        for name in self._sharers:
-            body = self._answers[name]
-            assert isinstance(body, Shares)
-            for other, ciphertext in body.sealed:
-                if other in sealed:
-                    sealed[other].append((name, ciphertext))
-        codec = self.federation.codec(self._context.capacity, self._context.salt)
-        self._total = np.zeros(codec.length, dtype=np.uint64)
-        return self._ask(
-            Stage.MASK,
-            {name: Delivery(self._sharers, tuple(parts)) for name, parts in sealed.items()},
-        )
-
-    def _list_survivors(self) -> list[Outgoing]:
-        alive = self._present()
-        self._check_exposed(alive, exactly=True)
-        self._check_threshold(alive)
-        self._alive = alive
-        return self._ask(Stage.CONSENT, dict.fromkeys(alive, Survivors(alive, self._dead)))
-
-    def _ask_to_unmask(self) -> list[Outgoing]:
-        assert self._graph is not None
-        consenting = self._present()
-        self._check_threshold(consenting)
-        self.ledger = replace(
-            self.ledger,
-            exposed=Exposed(self.membership.epoch, self.ledger.committed_round, self._alive),
-            unmasked_since=self.ledger.unmasked_since or self.membership.epoch,
-        )
-        signatures = {}
-        for name in consenting:
-            body = self._answers[name]
-            assert isinstance(body, Consent)
-            signatures[name] = body.signature
-        requests = {}
-        for name in consenting:
-            near = [other for other in self._graph.neighbours(name) if other in signatures]
-            # A client's threshold counts itself; more signatures would prove nothing more.
-            signers = near[: self._graph.plan.threshold - 1]
-            others = (other for other in consenting if other != name and other not in signers)
-            signers += islice(others, max(0, self.federation.policy.minimum - 1 - len(signers)))
-            requests[name] = Unmask(tuple((other, signatures[other]) for other in signers))
-        return self._ask(Stage.UNMASK, requests)
-
-    def _check_threshold(self, present: Iterable[str]) -> None:
-        """End the round if somebody's secrets can no longer be put together."""
-        assert self._graph is not None
-        there = set(present)
-        for name in self._sharers:
-            holders = {name, *self._graph.neighbours(name)}
-            if len(holders & there) < self._graph.plan.threshold:
-                raise RoundAbortedError(
-                    f"too few neighbours of {name} are left at {self.stage} to take its masks off;"
-                    " nothing was learnt"
+    def _check_present(self, stage: Running, present: tuple[str, ...]) -> None:
+        """End the attempt if too few are left, or somebody is missing who must be there."""
+        counted = self.counted
+        lock = self.ledger.lock
+        if lock is not None and lock.round == stage.context.round:
+            gone = sorted(set(lock.alive) & set(self.membership.active) - set(present))
+            if gone:
+                raise self._abort(
+                    f"{_who(gone, counted)}; it was part of a sum since the last commit, and a sum"
+                    " without it would show its input. Let it come back, or suspend it with a new"
+                    " list (server enrol --suspend)"
                 )
+        try:
+            stage.needed.check_present(present)
+        except (TooFewError, ChangedParticipantsError) as error:
+            gone = sorted(set(stage.needed.allowed) - set(present))
+            where = f" at {stage.title}" if stage.title != "advertise" else ""
+            raise self._abort(
+                f"{_who(gone, counted)}{where}: {error}; nothing was learnt"
+                if gone
+                else f"{error}; nothing was learnt"
+            ) from None
 
-    def _check_exposed(self, present: tuple[str, ...], *, exactly: bool) -> None:
-        exposed = self.exposed
-        if exposed is None:
-            return
-        if not set(exposed) <= set(present) or (exactly and exposed != present):
-            raise RoundAbortedError(
-                "somebody whose input was part of an unmasked sum is missing; a sum without it"
-                " would show it. A full round in a new epoch is needed",
-                needs_new_epoch=True,
+    def _announce(self, stage: Advertising) -> list[Outgoing]:
+        participants = stage.gathering.present
+        self._check_present(stage, participants)
+        context, letters = stage.context, stage.advertisements
+        graph = Graph.of(context.digest, participants, len(self.membership), self.federation.policy)
+        keys = {name: cast(Advertise, stage.gathering.answers[name]) for name in participants}
+        self.stage = Sharing(context, stage.needed, Gathering(participants), graph, keys)
+        return self._sealed(
+            context,
+            {
+                name: Roster(participants, tuple(letters[o] for o in graph.neighbours(name)))
+                for name in participants
+            },
+        )
+
+    def _deliver(self, stage: Sharing) -> list[Outgoing]:
+        sharers, context = stage.gathering.present, stage.context
+        self._check_present(stage, sharers)
+        dealt = {name: cast(Shares, stage.gathering.answers[name]) for name in sharers}
+        boxes: dict[str, list[SealedShares]] = {name: [] for name in sharers}
+        for dealer, body in dealt.items():
+            for one in body.dealt:
+                if one.name in boxes:
+                    boxes[one.name].append(replace(one, name=dealer))
+        codec = self.federation.codec(context.capacity, context.salt)
+        total = np.zeros(codec.length, dtype=np.uint64)
+        self.stage = Masking(
+            context, stage.needed, Gathering(sharers), stage.graph, stage.keys, dealt, total
+        )
+        self._check_threshold(self.stage, set(sharers), {})
+        return self._sealed(
+            context, {name: Delivery(sharers, tuple(box)) for name, box in boxes.items()}
+        )
+
+    def _list_survivors(self, stage: Masking) -> list[Outgoing]:
+        alive = stage.gathering.present
+        self._check_present(stage, alive)
+        unreadable = complaints(
+            {name: cast(Masked, stage.gathering.answers[name]).unreadable for name in alive}
+        )
+        for finding in judge(unreadable, self.federation.policy.colluders(len(self.membership))):
+            self._find(finding)
+        self._check_threshold(stage, set(alive), unreadable)
+        context = stage.context
+        self.stage = Consenting(
+            context, stage.needed, Gathering(alive), stage.graph, stage.keys, stage.dealt,
+            stage.masked_total, alive, unreadable,
+        )  # fmt: skip
+        left = tuple(name for name in alive if name in context.leaving)
+        lock = Lock(context.round, context.membership, alive, left)
+        self.ledger = replace(self.ledger, lock=lock)
+        return self._sealed(context, dict.fromkeys(alive, Survivors(alive, self.stage.dead)))
+
+    def _ask_to_unmask(self, stage: Consenting) -> list[Outgoing]:
+        consenting = stage.gathering.present
+        missing = stage.needed.missing_signers(consenting)
+        if missing:
+            gone = sorted(set(stage.alive) - set(consenting))
+            raise self._abort(
+                f"{_who(gone, self.counted)} at {stage.title}: {missing} more must sign the"
+                " survivors; nothing was learnt"
+            )
+        self._check_threshold(stage, set(consenting), stage.unreadable)
+        consents = {
+            name: cast(Consent, stage.gathering.answers[name]).signature for name in consenting
+        }
+        self.stage = Unmasking(
+            stage.context, stage.needed, Gathering(consenting), stage.graph, stage.keys,
+            stage.dealt, stage.masked_total, stage.alive, stage.unreadable, consents,
+        )  # fmt: skip
+        request = Unmask(tuple(consents.items()))
+        return self._sealed(stage.context, dict.fromkeys(consenting, request))
+
+    def _check_threshold(
+        self,
+        stage: Masking | Consenting,
+        there: set[str],
+        unreadable: Mapping[str, frozenset[str]],
+    ) -> None:
+        """End the attempt if somebody's secrets can no longer be put together."""
+        for dealer in stage.sharers:
+            holders = {dealer, *stage.graph.neighbours(dealer)} & there
+            readers = holders - unreadable.get(dealer, frozenset())
+            if len(readers) >= stage.graph.plan.threshold:
+                continue
+            named = {one.members[0] for one in self.findings if len(one.members) == 1}
+            # Without those who are named, another attempt can succeed.
+            self._excluded |= named
+            raise self._abort(
+                f"too few neighbours of {dealer} hold shares at {stage.title} to take its masks"
+                " off; nothing was learnt",
+                again=bool(named) and not stage.needed.everyone and self._lock() is None,
             )
 
     # -- the sum -------------------------------------------------------------------------------
 
-    def _decide(self) -> list[Outgoing]:
-        assert self._context is not None
-        self._check_threshold(self._answers)
-        total = self._unmasked()
-        codec = self.federation.codec(self._context.capacity, self._context.salt)
-        kind, capacity = self._context.kind, self._context.capacity
+    def _decide(self, stage: Unmasking) -> list[Outgoing]:
+        self._check_threshold(stage, set(stage.gathering.answers), stage.unreadable)
+        total = self._unmasked(stage)
+        context = stage.context
+        codec = self.federation.codec(context.capacity, context.salt)
         try:
             histogram = Histogram.of(*codec.decode(total))
         except DecodeError as error:
-            return self._grow(error, kind, capacity)
-        self.result = Result(kind, self._alive, histogram)
-        self.stage = Stage.DECIDED
-        self._expected = ()
+            return self._grow(error, context)
+        left = tuple(name for name in stage.alive if name in context.leaving)
+        signers = stage.needed.enough(stage.consents)
+        self.stage = Decided(
+            context,
+            Result(context.kind, stage.alive, left, histogram),
+            stage.view,
+            tuple((name, stage.consents[name]) for name in signers),
+        )
         return []
 
-    def _grow(self, error: DecodeError, kind: Kind, capacity: int) -> list[Outgoing]:
+    def _grow(self, error: DecodeError, context: Context) -> list[Outgoing]:
         """Another attempt with more room, or the end of the round.
 
         A change can touch twice as many bins as there are, old ones and new ones, and then there is
         room for all of them: a sum that does not fit is corrupted.
         """
-        full = self.membership.capacity * (2 if kind == "delta" else 1)
+        full = self.membership.capacity * (2 if context.kind == "delta" else 1)
         try:
-            larger = next_capacity(error, capacity, full)
+            larger = next_capacity(error, context.capacity, full)
         except DecodeError as final:
+            finding = Finding(
+                (),
+                "somebody sent what is not an encoding of a histogram; who it was cannot be told",
+            )
+            self._find(finding)
             raise RoundAbortedError(
-                f"the sum is corrupted and was not used ({final}); somebody sent what is not an"
-                " encoding of a histogram"
+                f"the sum is corrupted and was not used ({final}); {finding}. If it happens again,"
+                " suspend members one after the other (server enrol --suspend): the log says who"
+                " took part",
+                findings=self.findings,
             ) from final
-        return self._open_attempt(kind, larger)
+        return self._open_attempt(context.kind, larger)
 
-    def _unmasked(self) -> Elements:
+    def _unmasked(self, stage: Unmasking) -> Elements:
         """The sum of the survivors' vectors, from which every mask is taken off."""
-        assert self._context is not None
-        assert self._graph is not None
-        context, graph, threshold = self._context, self._graph, self._graph.plan.threshold
-        seeds: dict[str, dict[int, bytes]] = {name: {} for name in self._alive}
-        keys: dict[str, dict[int, bytes]] = {name: {} for name in self._dead}
-        for name, body in self._answers.items():
+        graph, threshold = stage.graph, stage.graph.plan.threshold
+        seeds: dict[str, dict[int, bytes]] = {name: {} for name in stage.alive}
+        keys: dict[str, dict[int, bytes]] = {name: {} for name in stage.dead}
+        for name, body in stage.gathering.answers.items():
             assert isinstance(body, Reveal)
-            number = graph.number(name)
+            point = self.membership.position[name]
             for owner, share in body.seeds:
-                seeds[owner][number] = share
+                seeds[owner][point] = share
             for owner, share in body.keys:
-                keys[owner][number] = share
-        total, length = self._total, self._total.size
-        alive = set(self._alive)
-        try:
-            for name, shares in seeds.items():
+                keys[owner][point] = share
+        view = View(stage.context.digest, graph.participants, stage.sharers)
+        total, length = stage.masked_total, stage.masked_total.size
+        alive = set(stage.alive)
+        for name, shares in seeds.items():
+            with self._dealt_by(name):
                 seed = join(shares, threshold)
-                total = add(total, minus(self_mask(seed, context, name, length)))
-            for name, shares in keys.items():
+                if digest_of(b"seed", seed) != stage.dealt[name].seed_digest:
+                    raise BadShareError("they give another seed")
+            total = add(total, minus(self_mask(seed, view, name, length)))
+        for name, shares in keys.items():
+            with self._dealt_by(name):
                 key = Agreement(join(shares, threshold))
-                if key.public != self._advertisements[name][1].masking_key:
-                    raise BadShareError(f"the shares of {name} do not give its key")
-                for other in graph.neighbours(name):
-                    if other in alive:
-                        secret = key.with_peer(self._advertisements[other][1].masking_key)
-                        total = add(total, pair_mask(secret, context, name, other, length))
-        except ProtocolError as error:
-            raise RoundAbortedError(f"the masks do not come off: {error}") from error
+                if key.public.data != stage.keys[name].masking_key:
+                    raise BadShareError("they give another key")
+            for other in graph.neighbours(name):
+                if other in alive:
+                    secret = key.with_peer(AgreementKey(stage.keys[other].masking_key))
+                    total = add(total, pair_mask(secret, view, name, other, length))
         return total
+
+    def _dealt_by(self, name: str) -> _Dealing:
+        return _Dealing(self, name)
 
     # -- the end -------------------------------------------------------------------------------
 
-    def commit(self, model: bytes) -> list[Outgoing]:
+    def commit(self, model: bytes, time: int = 0) -> list[Outgoing]:
         """Make the result final, once the caller has stored it, and tell every member.
 
         Parameters
         ----------
         model : digest of the model that follows from the result.
+        time : the clock, in seconds since 1970.
         """
-        if self.result is None or self._context is None:
+        stage = self.stage
+        if not isinstance(stage, Decided):
             raise OutOfOrderError("there is no result to commit")
-        if len(model) != 32:
-            raise ValueError(f"a model's digest has 32 bytes, got {len(model)}")
-        counted = dict(self.ledger.counted) if self.result.kind == "delta" else {}
-        counted |= dict.fromkeys(self.result.survivors, self._context.round)
-        notice = Notice(self.result.survivors, tuple(sorted(counted.items())), model)
-        data = seal(Payload(self._context, SERVER, EVERYONE, notice), self._identity)
-        self.ledger = replace(
-            self.ledger,
-            committed_round=self._context.round,
-            counted=counted,
-            notice=data,
-            exposed=None,
-            unmasked_since=0,
+        context, survivors = stage.context, stage.result.survivors
+        left, counted = counted_after(context, self.counted, survivors)
+        notice = Notice(
+            survivors=survivors,
+            left=left,
+            counted=tuple(sorted(counted.items())),
+            view=stage.view,
+            model=model,
+            time=time,
+            consents=stage.consents,
         )
-        self._reset()
-        return [Outgoing(name, data) for name in sorted(self.membership.keys)]
+        self.last_notice = seal(Payload(context, SERVER, EVERYONE, notice), self._identity)
+        place = Place(context.round, link_of(context, notice), model, counted)
+        full_due = self.ledger.full_due and context.kind == "delta"
+        self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due)
+        self.stage = Idle()
+        # What members have said of their place is no longer so.
+        for name, greeting in self.present.items():
+            if greeting.round == context.round - 1:
+                self.present[name] = replace(greeting, leaving=None)
+        return [Outgoing(name, self.last_notice) for name in self.membership.active]
+
+    def delivered(self, name: str) -> None:
+        """A member has taken the last notice: it need not be sent again."""
+        if name in self.present:
+            greeting = self.present[name]
+            self.present[name] = replace(greeting, round=self.ledger.place.round)
 
     def abandon(self) -> None:
-        """Give up the round; nothing is committed."""
-        self._reset()
+        """Give up the attempt; nothing is committed."""
+        self.stage = Idle()
+
+    def recover(self, letters: Iterable[bytes], lists: Sequence[Membership], attempt: int) -> int:
+        """Take over commits that this server has lost; returns how many were new.
+
+        The aggregate that belongs to them is lost: a full round must come.
+        """
+        place, found = self.ledger.place, 0
+        for data in letters:
+            letter = Letter(data)
+            letter.check(self.federation.server_key)
+            context, notice = letter.payload.context, letter.payload.body
+            if not isinstance(notice, Notice) or context.round <= place.round:
+                continue
+            place, _, _ = follow(place, lists, context, notice, self.federation.policy)
+            found += 1
+        self.membership = lists[-1]
+        attempt = max(attempt, self.ledger.attempt)
+        lock = None if found else self.ledger.lock
+        self.ledger = Ledger(place, attempt, lock, full_due=True)
+        self.present = {}
+        self.stage = Idle()
+        return found
+
+
+class _Dealing:
+    """Names the dealer where shares that were all given as dealt do not fit together."""
+
+    def __init__(self, server: Server, dealer: str) -> None:
+        self._server, self._dealer = server, dealer
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        if isinstance(error, ProtocolError):
+            text = f"{self._dealer} dealt shares that do not fit together ({error})"
+            self._server._find(Finding((self._dealer,), text))
+            raise self._server._abort(
+                f"the masks do not come off: {text}; suspend it with a new list (server enrol"
+                " --suspend)"
+            ) from error
+
+
+def _check_reveal(stage: Unmasking, name: str, body: Reveal) -> None:
+    """Shares must be those asked for, and fit the hashes that their dealers signed."""
+    hidden = {dealer for dealer, readers in stage.unreadable.items() if name in readers}
+    holders = {name, *stage.graph.neighbours(name)} - hidden
+    seeds, keys = ([owner for owner, _ in part] for part in (body.seeds, body.keys))
+    if sorted(seeds) != sorted(holders & set(stage.alive)):
+        raise WrongLengthError(f"{name} revealed other seeds than those asked for")
+    if sorted(keys) != sorted(holders & set(stage.dead)):
+        raise WrongLengthError(f"{name} revealed other keys than those asked for")
+    for owner, share in body.seeds:
+        if fingerprint(share) != _dealt_hash(stage, owner, name, of_seed=True):
+            raise BadShareError(f"{name} revealed another share than {owner} dealt")
+    for owner, share in body.keys:
+        if fingerprint(share) != _dealt_hash(stage, owner, name, of_seed=False):
+            raise BadShareError(f"{name} revealed another share than {owner} dealt")
+
+
+def _dealt_hash(stage: Unmasking, dealer: str, holder: str, *, of_seed: bool) -> bytes:
+    dealt = stage.dealt[dealer]
+    if dealer == holder:
+        return dealt.own_hash
+    one = dealt.dealt[stage.graph.neighbours(dealer).index(holder)]
+    return one.seed_hash if of_seed else one.key_hash
+
+
+def _who(missing: Sequence[str], counted: Mapping[str, int]) -> str:
+    """Who is missing, in words."""
+    if not missing:
+        return "somebody is missing"
+    first = missing[0]
+    since = f"; it was counted in round {counted[first]}" if first in counted else ""
+    others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return f"{first}{others} {'are' if others else 'is'} missing{since}"

@@ -7,6 +7,7 @@ nothing about it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -15,13 +16,19 @@ from fedforget.protocol.keys import KEY_BYTES, Entropy
 
 PRIME = 2**256 + 297
 SHARE_BYTES = 33
+HASH_BYTES = 16
+
+
+def fingerprint(share: bytes) -> bytes:
+    """A hash by which a share is recognised.  It says nothing: shares look uniform."""
+    return hashlib.sha256(b"fedforget share 2\0" + share).digest()[:HASH_BYTES]
 
 
 def split(secret: bytes, holders: Sequence[int], threshold: int, entropy: Entropy) -> list[bytes]:
     """One share for each holder, a positive number; any ``threshold`` of them give the secret."""
     coefficients = [int.from_bytes(secret, "little")]
     while len(coefficients) < threshold:
-        # 128 bits more than the prime has: uniform but for 2⁻¹²⁸.
+        # 128 bits more than the prime has: uniform except for 2⁻¹²⁸.
         coefficients.append(int.from_bytes(entropy(48), "little") % PRIME)
     shares = []
     for x in holders:

@@ -1,82 +1,141 @@
-"""One round from its opening to its commit, over any way of carrying messages."""
+"""One round from its first question to its commit, over any way of carrying messages."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from fedforget.parties.server import ServerParty
-from fedforget.protocol.errors import ProtocolError, RoundAbortedError
+from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
 from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Outgoing, Stage
+from fedforget.protocol.server import Decided, Outgoing, Result, Server
 from fedforget.report import Traffic
 
-Exchange = Callable[[Sequence[Outgoing]], Iterable[tuple[str, bytes | None]]]
-"""Delivers messages and gives back who answered and with what, until the stage's time is up."""
+
+class Host(Protocol):
+    """A server and what it stores."""
+
+    @property
+    def protocol(self) -> Server: ...
+
+    def remember(self) -> None:
+        """Store what must last, before messages go out."""
+
+    def commit(self, result: Result, traffic: Traffic) -> list[Outgoing]:
+        """Take a result over, commit it, and give the notices."""
+
+
+class Carrier(Protocol):
+    """Brings messages to members and answers back, until a stage's time is up.
+
+    A member that cannot be reached, or refuses, is left out.
+    """
+
+    def ask(self, question: bytes) -> Iterable[bytes]:
+        """Ask everybody who they are; gives the answers as they come."""
+
+    def exchange(self, messages: Sequence[Outgoing]) -> Iterable[tuple[str, bytes | None]]:
+        """Deliver messages; gives who has taken one, and the answer if there is one."""
+
+    def refused(self, name: str, error: ProtocolError) -> None:
+        """The server refuses somebody's answer."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A committed round."""
+
+    round: int
+    result: Result
+    model: bytes
+    traffic: Traffic
+    findings: tuple[Finding, ...] = field(default=())
+
+
+def ask_everybody(server: Server, carrier: Carrier, traffic: Traffic | None = None) -> None:
+    """Find out who is there and what they know."""
+    question = server.ask()
+    for answer in carrier.ask(question):
+        try:
+            name = server.greet(answer)
+        except ProtocolError as error:
+            carrier.refused("somebody", error)
+            continue
+        if traffic is not None:
+            traffic.count("server", name, len(question))
+            traffic.count(name, "server", len(answer))
+        if not server.waiting_for:
+            break
 
 
 def drive(
-    server: ServerParty,
+    host: Host,
     kind: Kind | None,
-    exchange: Exchange,
-    watch: Callable[[Stage], None],
-    refused: Callable[[str, ProtocolError], None],
-) -> dict[str, Any]:
-    """Run one round, commit it, and tell every client.
+    carrier: Carrier,
+    watch: Callable[[str], None] = lambda stage: None,
+    *,
+    ask: bool = True,
+) -> Committed:
+    """Run one round, commit it, and tell every member.
 
     Parameters
     ----------
-    server : the open server.
+    host : the server.
     kind : ``"full"`` or ``"delta"``; what is needed, if None.
-    exchange : carries messages.
+    carrier : brings messages.
     watch : told each stage as it begins.
-    refused : told of answers that the server refuses; their senders are taken for lost.
+    ask : whether to ask first who is there; not needed again in a run of several rounds.
     """
-    protocol, traffic = server.protocol, Traffic()
-    start = time.perf_counter()
-    chosen: Kind = kind or ("full" if server.needs_full_round() else "delta")
-    messages = protocol.open(chosen)
-    while protocol.stage is not Stage.DECIDED:
-        stage, begin = protocol.stage, time.perf_counter()
+    server, traffic = host.protocol, Traffic()
+    if ask:
+        watch("who")
+        begin = time.perf_counter()
+        ask_everybody(server, carrier, traffic)
+        traffic.seconds["who"] = time.perf_counter() - begin
+    chosen: Kind = kind or server.kind_needed()
+    first = server.ledger.attempt + 1
+    for _ in range(len(server.membership)):
+        try:
+            _attempt(host, chosen, carrier, watch, traffic)
+            break
+        except RoundAbortedError as error:
+            host.remember()
+            if not error.again:
+                raise
+    else:
+        raise RoundAbortedError("somebody spoils every attempt", findings=server.findings)
+    assert server.result is not None
+    watch(server.stage.title)
+    begin, result, findings = time.perf_counter(), server.result, tuple(server.findings)
+    traffic.attempts = server.ledger.attempt - first + 1
+    for name, _ in carrier.exchange(host.commit(result, traffic)):
+        server.delivered(name)
+    traffic.seconds["commit"] = time.perf_counter() - begin
+    place = server.ledger.place
+    return Committed(place.round, result, place.model, traffic, findings)
+
+
+def _attempt(
+    host: Host, kind: Kind, carrier: Carrier, watch: Callable[[str], None], traffic: Traffic
+) -> None:
+    """From the opening to a sum; capacity may grow on the way."""
+    server = host.protocol
+    messages = server.open(kind)
+    while not isinstance(server.stage, Decided):
+        stage, begin = server.stage.title, time.perf_counter()
         watch(stage)
-        server.remember()
+        host.remember()
         for recipient, data in messages:
             traffic.count("server", recipient, len(data))
-        for sender, answer in exchange(messages):
+        for sender, answer in carrier.exchange(messages):
             if answer is not None:
                 traffic.count(sender, "server", len(answer))
                 try:
-                    protocol.receive(answer)
+                    server.receive(answer)
                 except ProtocolError as error:
-                    refused(sender, error)
-            if not protocol.waiting_for:
+                    carrier.refused(sender, error)
+            if not server.waiting_for:
                 break
-        try:
-            messages = protocol.advance()
-        except RoundAbortedError:
-            server.remember()
-            raise
+        messages = server.advance()
         traffic.seconds[stage] = traffic.seconds.get(stage, 0.0) + time.perf_counter() - begin
-    assert protocol.result is not None
-    watch(Stage.DECIDED)
-    begin, result, number = time.perf_counter(), protocol.result, protocol.ledger.round
-    statistics = {
-        "attempts": protocol.ledger.attempt,
-        "seconds": round(time.perf_counter() - start, 3),
-        "bytes_from_a_client": max(
-            (size for party, size in traffic.sent.items() if party != "server"), default=0
-        ),
-        "changed_bins": len(result.total),
-    }
-    for _ in exchange(server.commit(result, statistics)):
-        pass
-    traffic.seconds[Stage.DECIDED] = time.perf_counter() - begin
-    return {
-        "round": number,
-        "kind": result.kind,
-        "participants": list(result.survivors),
-        "model": server.log()[-1]["body"]["model"],
-        **statistics,
-        "stages": {stage: round(seconds, 3) for stage, seconds in traffic.seconds.items()},
-    }

@@ -1,20 +1,54 @@
-"""Runs one round of the protocol among parties in this process, and measures it."""
+"""Rounds among parties in this process, which store nothing."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedforget.protocol.client import Client
+from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Outgoing, Result, Server, Stage
+from fedforget.protocol.server import Outgoing, Result, Server
 from fedforget.report import Traffic
+from fedforget.runtime.driver import drive
+
+
+class InProcess:
+    """A server, its clients by their names, and what takes a result over."""
+
+    def __init__(
+        self,
+        server: Server,
+        clients: Mapping[str, Client],
+        model_of: Callable[[Result], bytes],
+    ) -> None:
+        self.protocol = server
+        self._clients = clients
+        self._model_of = model_of
+
+    def remember(self) -> None:
+        """Nothing outlives this process."""
+
+    def commit(self, result: Result, traffic: Traffic) -> list[Outgoing]:
+        return self.protocol.commit(self._model_of(result))
+
+    def ask(self, question: bytes) -> Iterator[bytes]:
+        for client in self._clients.values():
+            answer = client.receive(question)
+            assert answer is not None
+            yield answer
+
+    def exchange(self, messages: Sequence[Outgoing]) -> Iterator[tuple[str, bytes | None]]:
+        for recipient, data in messages:
+            yield recipient, self._clients[recipient].receive(data)
+
+    def refused(self, name: str, error: ProtocolError) -> None:
+        raise error
 
 
 def run_round(
     server: Server,
     clients: Mapping[str, Client],
-    kind: Kind,
+    kind: Kind | None,
     model_of: Callable[[Result], bytes],
 ) -> Traffic:
     """Open a round, carry every message, and commit.
@@ -22,30 +56,8 @@ def run_round(
     Parameters
     ----------
     server, clients : the parties, clients by their name.
-    kind : ``"full"`` or ``"delta"``.
+    kind : ``"full"`` or ``"delta"``; what is needed, if None.
     model_of : takes the result over and returns the digest of the model that follows.
     """
-    traffic = Traffic()
-
-    def exchange(messages: list[Outgoing]) -> None:
-        for recipient, data in messages:
-            traffic.count("server", recipient, len(data))
-            answer = clients[recipient].receive(data)
-            if answer is not None:
-                traffic.count(recipient, "server", len(answer))
-                server.receive(answer)
-
-    start = time.perf_counter()
-    messages = server.open(kind)
-    while server.stage is not Stage.DECIDED:
-        stage = server.stage
-        exchange(messages)
-        messages = server.advance()
-        traffic.seconds[stage] = traffic.seconds.get(stage, 0.0) + time.perf_counter() - start
-        start = time.perf_counter()
-    assert server.result is not None
-    digest = model_of(server.result)
-    exchange(server.commit(digest))
-    traffic.seconds[Stage.DECIDED] = time.perf_counter() - start
-    traffic.attempts = server.ledger.attempt
-    return traffic
+    both = InProcess(server, clients, model_of)
+    return drive(both, kind, both).traffic

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from fedforget.clustering.histogram import Histogram
 from fedforget.configuration import Configuration
 from fedforget.protocol.client import Client
-from fedforget.protocol.federation import Federation, Membership
+from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy
+from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.ledger import Leaving
+from fedforget.protocol.membership import Member, Membership
 from fedforget.protocol.server import Result, Server
 from fedforget.report import Name, Traffic
 from fedforget.runtime.rounds import run_round
@@ -111,7 +115,7 @@ class SecureSum:
             levels=tuple(config.grid.levels.tolist()),
             first_capacity=FIRST_CAPACITY,
             # In one process there is nobody to hide from, and there may be a single client.
-            policy=Policy(minimum=1),
+            policy=Policy(dropout=0.0, colluding=0.0, minimum=1),
         )
         self._n_features = config.grid.n_features
         self._labels: dict[Name, str] = {}
@@ -120,6 +124,8 @@ class SecureSum:
         self._current: dict[str, Histogram] = {}
         self._clients: dict[str, Client] = {}
         self._server: Server | None = None
+        self._notices: list[bytes] = []
+        self._counted = Histogram(self._n_features)
         self.traffic: Traffic | None = None
 
     def __call__(self, contributions: Sequence[Contribution]) -> Histogram:
@@ -133,44 +139,64 @@ class SecureSum:
             self._current[label] = one.after
         if set(self._labels.values()) != set(self._clients):
             self._begin_epoch()
-        assert self._server is not None
-        totals: list[Histogram] = []
+        gone = [self._labels.pop(one.name) for one in contributions if one.leaves]
+        for label in gone:
+            client = self._clients[label]
+            client.ledger = replace(client.ledger, leaving=Leaving(alone=True))
+        change = self._round()
+        if gone:
+            self._let_go(gone)
+        return change
+
+    def _round(self) -> Histogram:
+        """One round; returns what changed in the sum."""
+        server, changes = self._server, list[Histogram]()
+        assert server is not None
 
         def take_over(result: Result) -> bytes:
-            totals.append(result.total)
+            total = result.total
+            changes.append(total - self._counted if result.kind == "full" else total)
             return bytes(32)
 
-        kind: Kind = "delta" if self._server.ledger.committed_round else "full"
-        self.traffic = run_round(self._server, self._clients, kind, take_over)
-        gone = [one.name for one in contributions if one.leaves]
-        if gone:
-            self._let_go([self._labels.pop(name) for name in gone])
-        return totals[0]
+        self.traffic = run_round(server, self._clients, None, take_over)
+        self._notices.append(server.last_notice)
+        self._counted += changes[0]
+        return changes[0]
 
-    def _begin_epoch(self, departed: Sequence[str] = ()) -> None:
+    def _begin_epoch(self) -> None:
         """A new membership list, for everybody."""
-        members = sorted(self._labels.values())
-        membership = Membership(
-            1 if self._server is None else self._server.membership.epoch + 1,
-            {label: self._identities[label].public for label in members},
-            sum(self._capacities[label] for label in members),
+        labels = sorted(self._labels.values())
+        server = self._server
+        membership = next_list(
+            None if server is None else server.membership,
+            Place() if server is None else server.ledger.place,
+            federation=self._federation.identifier,
+            members=[Member(label, self._identities[label].public.data) for label in labels],
+            capacity=sum(self._capacities[label] for label in labels),
         )
-        if self._server is None:
-            self._server = Server(self._identity, self._federation, membership)
+        if server is None:
+            self._notices = []
+            self._counted = Histogram(self._n_features)
+            self._server = Server(
+                self._identity, self._federation, membership, notices=self._notices_after
+            )
         else:
-            self._server.adopt(membership, departed)
-        for label in members:
+            server.adopt(membership)
+        for label in labels:
             if label in self._clients:
                 self._clients[label].adopt(membership)
             else:
                 self._clients[label] = self._new_client(label, membership)
+
+    def _notices_after(self, round_number: int) -> Sequence[bytes]:
+        return self._notices[round_number:]
 
     def _new_client(self, label: str, membership: Membership) -> Client:
         return Client(
             label,
             self._identities[label],
             self._federation,
-            membership,
+            [membership],
             # Not a lambda: a copy of this sum must read its own histograms.
             partial(self._histogram_of, label),
         )
@@ -182,7 +208,7 @@ class SecureSum:
         for label in labels:
             del self._clients[label], self._current[label], self._capacities[label]
         if self._labels:
-            self._begin_epoch(labels)
+            self._begin_epoch()
         else:
             # Nobody is left to run another round with; the next client begins anew.
             self._server = None

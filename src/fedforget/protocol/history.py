@@ -1,0 +1,248 @@
+"""One history: how commit notices and membership lists follow one another.
+
+A *place* is where the history stands after a commit.  The *link* of a notice is the digest of
+everything that decides what clients count from then on; the attempt, the kind of the round, the
+model and the time are signed by the server beside it.  All attempts between two commits are at one
+place, and no client signs two different sets of survivors there under one membership list.  So two
+notices with different links for one place cannot both have enough signatures.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from fedforget.protocol.errors import (
+    BadSignatureError,
+    ForkError,
+    MissingNoticeError,
+    TooFewError,
+    WrongFederationError,
+)
+from fedforget.protocol.graph import Policy
+from fedforget.protocol.keys import digest_of
+from fedforget.protocol.membership import BEGINNING, Digest, Member, Membership, Number
+from fedforget.protocol.messages import Context, Notice, consent_to
+from fedforget.protocol.rules import Counted, Requirements, check_leavers, requirements
+
+
+class Place(Struct, frozen=True):
+    """Where the history stands.
+
+    ``counted`` is None where only a membership list has told of the commit so far.
+    """
+
+    round: Number = 0
+    link: Digest = BEGINNING
+    model: Digest = BEGINNING
+    counted: dict[str, int] | None = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def told_by(cls, membership: Membership) -> Place:
+        """Where somebody begins who comes with this list."""
+        if membership.after_round == 0:
+            return cls()
+        return cls(membership.after_round, membership.after, BEGINNING, None)
+
+
+def link_of(context: Context, notice: Notice) -> bytes:
+    """What identifies a commit: everything that clients go on from."""
+    return digest_of(
+        b"link",
+        context.federation,
+        context.configuration,
+        context.membership,
+        context.last,
+        context.round.to_bytes(8, "little"),
+        msgspec.msgpack.encode([notice.survivors, notice.left, notice.counted]),
+    )
+
+
+def counted_after(
+    context: Context, before: Counted, survivors: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Who leaves with a commit, and whom it counts from then on."""
+    left = tuple(name for name in survivors if name in context.leaving)
+    counted = dict(before) if context.kind == "delta" else {}
+    counted |= dict.fromkeys(survivors, context.round)
+    return left, {name: at for name, at in counted.items() if name not in left}
+
+
+def next_list(
+    before: Membership | None,
+    place: Place,
+    *,
+    federation: bytes,
+    members: Iterable[Member],
+    capacity: int,
+) -> Membership:
+    """The membership list that follows another one at a place."""
+    listed = tuple(sorted(members, key=lambda member: member.name))
+    known = set() if before is None else set(before.position)
+    return Membership(
+        federation=federation,
+        epoch=1 if before is None else before.epoch + 1,
+        previous=BEGINNING if before is None else before.digest,
+        after=place.link,
+        after_round=place.round,
+        counted=tuple(sorted(place.counted or ())),
+        joined=tuple(member.name for member in listed if member.name not in known),
+        members=listed,
+        capacity=capacity,
+    )
+
+
+def check_list(lists: Sequence[Membership], membership: Membership, place: Place) -> None:
+    """Refuse a list that does not follow the last one, or comes from another history."""
+    if lists and membership.epoch != lists[-1].epoch + 1:
+        raise MissingNoticeError(
+            f"the list of epoch {membership.epoch} does not follow epoch {lists[-1].epoch}:"
+            f" take the list of epoch {lists[-1].epoch + 1} first"
+            if membership.epoch > lists[-1].epoch
+            else f"epoch {membership.epoch} is not later than {lists[-1].epoch}"
+        )
+    if lists and membership.previous != lists[-1].digest:
+        raise ForkError(
+            f"the list of epoch {membership.epoch} follows another list of epoch"
+            f" {lists[-1].epoch} than the one known here; compare the fingerprints of that list"
+        )
+    if not lists:
+        return
+    if set(membership.joined) != set(membership.position) - set(lists[-1].position):
+        raise ForkError(
+            f"the list of epoch {membership.epoch} does not tell who came with it as it should"
+        )
+    if place.round > membership.after_round:
+        raise ForkError(
+            f"the list of epoch {membership.epoch} was made after round {membership.after_round},"
+            f" but round {place.round} is known here; the server was restored from a backup, or"
+            " tells two histories"
+        )
+    if place.round == membership.after_round and place.link != membership.after:
+        raise ForkError(
+            f"the list of epoch {membership.epoch} was made after another round"
+            f" {place.round} than the one known here; the server tells two histories"
+        )
+
+
+def follow(
+    place: Place,
+    lists: Sequence[Membership],
+    context: Context,
+    notice: Notice,
+    policy: Policy,
+) -> tuple[Place, Membership, Requirements]:
+    """The place after a notice, its list, and who had to sign; signatures are not looked at.
+
+    ``place`` must be known, and ``lists`` are those that were adopted, in their order.
+    """
+    assert place.counted is not None
+    if context.round != place.round + 1:
+        raise MissingNoticeError(
+            f"the notice of round {context.round} does not follow round {place.round}, which is"
+            " the last one known here"
+        )
+    if context.last != place.link:
+        raise ForkError(
+            f"the notice of round {context.round} follows another round {place.round} than the one"
+            " known here; the server tells two histories"
+        )
+    membership = _list_of(context, lists)
+    left, counted = counted_after(context, place.counted, notice.survivors)
+    if notice.left != left or notice.counted != tuple(sorted(counted.items())):
+        raise ForkError(
+            f"the notice of round {context.round} does not count those whom it should: what was"
+            " counted before, and its survivors"
+        )
+    needed = requirements(context.kind, membership, place.counted, policy)
+    needed.check_present(notice.survivors)
+    check_leavers(membership, policy, left, context.alone, counted)
+    after = Place(context.round, link_of(context, notice), notice.model, counted)
+    for later in lists:
+        if later.after_round == after.round and later.after != after.link and after.round:
+            raise ForkError(
+                f"the list of epoch {later.epoch} was made after another round {after.round} than"
+                " the one that this notice tells of"
+            )
+    return after, membership, needed
+
+
+def _list_of(context: Context, lists: Sequence[Membership]) -> Membership:
+    """The list under which a round was committed, if it was the right one for that place."""
+    for membership, later in zip(lists, [*lists[1:], None], strict=True):
+        if membership.digest != context.membership or membership.epoch != context.epoch:
+            continue
+        ended = later is not None and context.round > later.after_round
+        if context.round <= membership.after_round or ended:
+            raise ForkError(
+                f"round {context.round} was not to be run with the list of epoch {membership.epoch}"
+            )
+        return membership
+    raise WrongFederationError(
+        f"round {context.round} was run with a membership list (epoch {context.epoch}) that is not"
+        " known here: join with that list first"
+    )
+
+
+def check_consents(
+    consents: Sequence[tuple[str, bytes]],
+    statement: bytes,
+    membership: Membership,
+    needed: Requirements,
+    policy: Policy,
+    secret: bytes | None = None,
+) -> None:
+    """Make sure that enough members signed a set of survivors.
+
+    Where many more signatures came than are needed, a random sample of them is verified: were
+    fewer than the needed number valid, it would find a bad one except with a probability of 2 to
+    minus ``policy.security_bits``.
+
+    Parameters
+    ----------
+    consents : names and signatures, each name once.
+    statement : what was signed.
+    membership, needed, policy : whose signatures, and how many.
+    secret : from which the sample follows; all are verified without it.
+    """
+    signatures: Mapping[str, bytes] = dict(consents)
+    if len(signatures) != len(consents) or not signatures.keys() <= membership.keys.keys():
+        raise TooFewError("a signature is there twice, or is not by a member")
+    missing = needed.missing_signers(signatures)
+    if missing:
+        raise TooFewError(f"{len(signatures)} members agree to the survivors; {missing} more must")
+    generator = None if secret is None else random.Random(secret)
+    verified: set[str] = set()
+    for quorum in needed.quorums:
+        signers = sorted(quorum.population & signatures.keys())
+        size = _sample_size(len(signers), quorum.signers, policy.security_bits)
+        chosen = signers if generator is None else generator.sample(signers, size)
+        for name in chosen:
+            if name not in verified:
+                _verify(membership, name, signatures[name], statement)
+                verified.add(name)
+
+
+def _verify(membership: Membership, name: str, signature: bytes, statement: bytes) -> None:
+    try:
+        membership.keys[name].verify(signature, statement)
+    except BadSignatureError:
+        raise BadSignatureError(f"{name} did not agree to these survivors") from None
+
+
+def _sample_size(given: int, needed: int, bits: int) -> int:
+    """How many of the given signatures to verify, so that enough of them are valid."""
+    if needed <= 1:
+        return min(given, needed)
+    # Were at most needed - 1 valid, each one drawn is valid with a smaller probability than this.
+    share = (needed - 1) / given
+    return min(given, needed, math.ceil(bits / -math.log2(share))) if share < 1 else given
+
+
+def consent_of(context: Context, notice: Notice) -> bytes:
+    """What the signatures of a notice are on."""
+    return consent_to(context, notice.survivors, notice.view)

@@ -1,0 +1,154 @@
+"""Who may take part in a round, who must be there, and who must sign.
+
+Clients and server ask the same questions here, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fedforget.protocol.errors import ChangedParticipantsError, TooFewError
+from fedforget.protocol.graph import Policy
+from fedforget.protocol.membership import Membership
+from fedforget.protocol.messages import Kind
+
+Counted = Mapping[str, int]
+"""Whom the model counts, each with the last round that counted it."""
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """So many signatures must come from these members."""
+
+    population: frozenset[str]
+    signers: int
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a round of one kind asks of its participants.
+
+    Attributes
+    ----------
+    allowed : who may take part, sorted.
+    everyone : whether all of them must.
+    present : fewest participants, sharers and survivors.
+    quorums : who must sign.
+    """
+
+    allowed: tuple[str, ...]
+    everyone: bool
+    present: int
+    quorums: tuple[Quorum, ...]
+
+    def check_present(self, names: tuple[str, ...]) -> None:
+        """Refuse a sorted list of participants, sharers or survivors that is too small."""
+        if not set(names) <= set(self.allowed):
+            stranger = min(set(names) - set(self.allowed))
+            raise ChangedParticipantsError(f"{stranger} may not take part in this round")
+        if self.everyone and names != self.allowed:
+            missing = min(set(self.allowed) - set(names))
+            raise TooFewError(f"a full round needs everybody on the list; {missing} is missing")
+        if len(names) < self.present:
+            raise TooFewError(f"{len(names)} clients are left, at least {self.present} must be")
+
+    def missing_signers(self, signers: Iterable[str]) -> int:
+        """How many more signatures are needed."""
+        there = set(signers)
+        return max(max(0, one.signers - len(one.population & there)) for one in self.quorums)
+
+    def enough(self, signers: Iterable[str]) -> tuple[str, ...]:
+        """The first of these signers, so many that every quorum is reached; sorted."""
+        chosen: set[str] = set()
+        ordered = sorted(signers)
+        for quorum in self.quorums:
+            lacking = quorum.signers - len(chosen & quorum.population)
+            more = [name for name in ordered if name in quorum.population and name not in chosen]
+            chosen.update(more[: max(0, lacking)])
+        return tuple(sorted(chosen))
+
+
+def requirements(
+    kind: Kind, membership: Membership, counted: Counted, policy: Policy
+) -> Requirements:
+    """What a round asks for, or why there can be none of this kind."""
+    n = len(membership)
+    known = frozenset(name for name in counted if name in membership)
+    whole = policy.thresholds(n)
+    of_known = policy.thresholds(n, len(known))
+    known_quorum = Quorum(known, of_known.signers)
+    if kind == "delta":
+        reason = why_no_delta(membership, counted)
+        if reason is not None:
+            raise ChangedParticipantsError(reason)
+        allowed = tuple(name for name in membership.active if name in known)
+        return Requirements(allowed, False, of_known.present, (known_quorum,))
+    reason = why_no_full(membership, counted)
+    if reason is not None:
+        raise ChangedParticipantsError(reason)
+    quorums = [Quorum(frozenset(membership.position), whole.signers)]
+    if known and len(known) < n:
+        # Deltas among the counted members may go on meanwhile; the two must not pass each other by.
+        quorums.append(known_quorum)
+    return Requirements(membership.active, True, whole.present, tuple(quorums))
+
+
+def why_no_delta(membership: Membership, counted: Counted) -> str | None:
+    """What stands against a round of changes, None if nothing does."""
+    if not counted:
+        return "nothing is counted yet: the first round must be a full one"
+    strangers = sorted(name for name in counted if name not in membership)
+    if strangers:
+        return (
+            f"{strangers[0]} was counted in round {counted[strangers[0]]} and is no longer a"
+            " member: a full round must take it out"
+        )
+    return None
+
+
+def why_no_full(membership: Membership, counted: Counted) -> str | None:
+    """What stands against a full round, None if nothing does."""
+    away = sorted(name for name in membership.suspended if name in counted)
+    if away:
+        return (
+            f"{away[0]} is suspended and was counted in round {counted[away[0]]}: a full round"
+            " without it would show its histogram; let it come back, or take it off the list"
+        )
+    return None
+
+
+def check_leavers(
+    membership: Membership,
+    policy: Policy,
+    left: tuple[str, ...],
+    alone: Iterable[str],
+    counted: Counted,
+) -> None:
+    """Refuse a round whose leavers are so few that one would show, or that leaves too few behind.
+
+    ``left`` are the leavers among the survivors, ``counted`` who is counted after the round.
+    """
+    fewest = fewest_together(membership, policy)
+    if 0 < len(left) < fewest and not set(left) <= set(alone):
+        raise TooFewError(
+            f"{len(left)} members leave in this round; with fewer than {fewest}, their histograms"
+            " would show, and not all of them accept that"
+        )
+    if left and 0 < len(counted) < policy.minimum:
+        raise TooFewError(
+            f"after this round {len(counted)} members would be counted, fewer than"
+            f" {policy.minimum}: what they hold would show. Enrol others first, or end the"
+            " federation together"
+        )
+
+
+def joiners(membership: Membership, counted: Iterable[str]) -> tuple[str, ...]:
+    """Who may take part and is not counted yet."""
+    known = set(counted)
+    return tuple(name for name in membership.active if name not in known)
+
+
+def fewest_together(membership: Membership, policy: Policy) -> int:
+    """How many must join, or leave, at once: two honest ones whatever the colluders do."""
+    return policy.colluders(len(membership)) + 2 if policy.minimum > 1 else 1
