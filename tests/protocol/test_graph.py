@@ -168,16 +168,18 @@ def test_no_sparser_graph_keeps_them(policy: Policy, n: int) -> None:
         )
 
 
-def test_the_default_plans() -> None:
-    """Those of the table in docs/threat-model.md."""
-    found = {n: plan(n, Policy()) for n in (10, 33, 100, 300, 1000)}
-    assert {n: (one.degree, one.threshold) for n, one in found.items()} == {
-        10: (9, 6),
-        33: (10, 5),
-        100: (22, 11),
-        300: (62, 41),
-        1000: (170, 128),
-    }
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("default", [(9, 6), (10, 5), (22, 11), (62, 41), (170, 128)]),
+        ("few", [(9, 6), (6, 3), (12, 6), (32, 20), (90, 70)]),
+        ("many lost", [(9, 7), (20, 9), (52, 23), (152, 83), (472, 286)]),
+    ],
+)
+def test_the_plans_of_the_table(name: str, expected: list[tuple[int, int]]) -> None:
+    """In docs/threat-model.md."""
+    found = [plan(n, POLICIES[name]) for n in (10, 33, 100, 300, 1000)]
+    assert [(one.degree, one.threshold) for one in found] == expected
 
 
 # -- small circles, by trying everything -------------------------------------------------------
