@@ -25,9 +25,10 @@ ABOUT = (
     "stream (counter and nonce zero) cut into little-endian 64-bit words, the low 62 bits of each, "
     "those below p = 29*2^57 + 1. 'sealed': ChaCha20-Poly1305, nonce zero. 'shares': Shamir modulo "
     "2^256 + 297, little-endian, 33 bytes; coefficients from 48 random bytes each. 'graphs': the "
-    "circle is sorted by SHA-256 of length-prefixed ('circle', context, name); neighbours are the "
-    "degree/2 next ones on either side, or everybody. 'attempts': the masks of an attempt, whose "
-    "context digest and parties give the HKDF contexts. 'messages': [payload, signature] and the "
+    "circle is sorted by SHA-256 of (attempt, name), and attempt is SHA-256 of ('circle', context, "
+    "all names in order), all with their lengths; neighbours are the degree/2 next ones on either "
+    "side, or everybody. 'attempts': the masks of an attempt, whose context digest and parties "
+    "give the HKDF contexts. 'messages': [payload, signature] and the "
     "payload [context, sender, recipient, body] in msgpack, signed with Ed25519."
 )
 P = 29 * 2**57 + 1
@@ -239,6 +240,12 @@ def split(secret: bytes, holders: list[int], threshold: int, randomness: list[by
     numbers = [int.from_bytes(data, "little") % SHAMIR for data in coefficients]
     values = [sum(c * x**i for i, c in enumerate(numbers)) % SHAMIR for x in holders]
     return [value.to_bytes(33, "little").hex() for value in values]
+
+
+def circle_of(context: bytes, names: list[str]) -> list[str]:
+    """In the order of a digest that depends on all of them."""
+    attempt = digest_of(b"circle", context, *(name.encode() for name in names))
+    return sorted(names, key=lambda name: digest_of(attempt, name.encode()))
 
 
 def neighbours(circle: list[str], degree: int) -> dict[str, list[str]]:
@@ -506,7 +513,7 @@ def vectors(rng: random.Random) -> dict[str, Any]:
     for n, degree in ((1, 0), (2, 1), (7, 6), (33, 4), (40, 10)):
         context = rng.randbytes(32)
         names = sorted({f"client {rng.randrange(10**6)}" for _ in range(n)})
-        circle = sorted(names, key=lambda name: digest_of(b"circle", context, name.encode()))
+        circle = circle_of(context, names)
         graphs.append(
             {
                 "context": context.hex(),
