@@ -1,0 +1,176 @@
+"""Text that comes from outside: which names are allowed, and how any text is shown safely.
+
+A name ends up in signed lists, on terminals, in pages and in logs.  A character that nobody sees,
+that turns the text around it, or that a terminal obeys makes two names look alike or one line look
+like another.  Such characters are refused in names, and escaped wherever other text is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+from fedforget.errors import FedforgetError
+
+LONGEST_NAME = 200
+LONGEST_LABEL = 1000
+_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+"""Control, format, surrogate, private, unassigned; separators of lines and paragraphs."""
+
+
+class UnsafeNameError(FedforgetError, ValueError):
+    """A name with characters that cannot be told apart or seen, or of a forbidden form."""
+
+
+def check_name(name: object) -> str:
+    """Return the name of a client or a federation if it is allowed.
+
+    Parameters
+    ----------
+    name : str
+        The name: 1 to 200 characters in Unicode's form NFC, all of them printable, without spaces
+        at either end and with no other space than U+0020.  ``*`` stands for everybody and is not
+        a name.
+
+    Returns
+    -------
+    str
+        The same name.
+
+    Raises
+    ------
+    UnsafeNameError
+        If the name is not allowed.  The message names the character and its place.
+
+    Examples
+    --------
+    >>> check_name("Århus, ward 3")
+    'Århus, ward 3'
+    >>> check_name("aarhus\\u202egol")
+    Traceback (most recent call last):
+    fedforget.text.UnsafeNameError: the name 'aarhus\\u202egol' has U+202E at character 7: ...
+    """
+    if name == "*":
+        raise UnsafeNameError("* stands for everybody and cannot be a name; choose another one")
+    return check_label(name, "the name", LONGEST_NAME)
+
+
+def check_label(label: object, what: str, longest: int = LONGEST_LABEL) -> str:
+    """Return a label, such as a column's name, if it has the characters that a name may have.
+
+    Parameters
+    ----------
+    label : str
+        The text to check.
+    what : str
+        What the label is, in words; error messages begin with it.
+    longest : int
+        The largest number of characters.
+
+    Returns
+    -------
+    str
+        The same label.
+
+    Raises
+    ------
+    UnsafeNameError
+        If the label is not allowed.
+    """
+    if not isinstance(label, str):
+        raise UnsafeNameError(f"{what} must be text, not {type(label).__name__}")
+    if not 1 <= len(label) <= longest:
+        raise UnsafeNameError(f"{what} must have 1 to {longest} characters, not {len(label)}")
+    for at, character in enumerate(label, 1):
+        if _is_unseen(character) or (character.isspace() and character != " "):
+            raise UnsafeNameError(
+                f"{what} {label!r} has U+{ord(character):04X} at character {at}: only printable"
+                " characters and plain spaces are allowed"
+            )
+    if label != label.strip(" "):
+        end = "begins" if label[0] == " " else "ends"
+        raise UnsafeNameError(f"{what} {label!r} {end} with a space (U+0020); remove it")
+    normal = unicodedata.normalize("NFC", label)
+    if label != normal:
+        pairs = zip(label, normal, strict=False)
+        at = next((at for at, (a, b) in enumerate(pairs, 1) if a != b), len(normal))
+        raise UnsafeNameError(
+            f"{what} {label!r} is not in Unicode's form NFC from character {at} on"
+            f" (U+{ord(label[at - 1]):04X}); write it with composed characters"
+        )
+    return label
+
+
+def visible(text: object) -> str:
+    r"""Return text in which every character that could act is written as an escape.
+
+    Control, format and bidirectional characters, line ends, unassigned and private characters
+    become ``\x1b``, ``\u202e`` or ``\U000e0001``.  Everything else stays as it is.
+
+    Parameters
+    ----------
+    text : object
+        Any text from outside; other objects are turned into text first.
+
+    Returns
+    -------
+    str
+        One line that does nothing but show its characters.
+
+    Examples
+    --------
+    >>> print(visible("valid\n\x1b[2Jage \u202e"))
+    valid\n\x1b[2Jage \u202e
+    """
+    shown = str(text)
+    # Almost all text is like this; str.isprintable refuses what is escaped, and odd spaces.
+    return shown if shown.isprintable() else "".join(map(_visible, shown))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    r"""Return a value as JSON that is safe to show: the same value, with unseen characters escaped.
+
+    Parameters
+    ----------
+    value : object
+        What ``json.dumps`` takes.
+    indent : int, optional
+        As for ``json.dumps``.
+
+    Returns
+    -------
+    str
+        JSON; only its own line ends are not escaped.
+
+    Examples
+    --------
+    >>> print(json_text({"name": "Århus\u202e"}))
+    {"name": "Århus\u202e"}
+    """
+    written = json.dumps(value, indent=indent, ensure_ascii=False)
+    return re.sub(r"[^\n\x20-\x7e]", _json_escape, written)
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character) in _UNSEEN
+
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _visible(character: str) -> str:
+    if not _is_unseen(character):
+        return character
+    code = ord(character)
+    if character in _SHORT:
+        return _SHORT[character]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    character = found.group()
+    return json.dumps(character)[1:-1] if _is_unseen(character) else character
