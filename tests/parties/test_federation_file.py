@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from unicodedata import normalize
 
@@ -112,3 +113,13 @@ def test_any_printable_text_survives(
     again = FederationFile.parse(file.text())
     assert again == file
     assert again.digest == file.digest
+
+
+@pytest.mark.parametrize("name", ["a\u202eb", "a\nb", "a\x1b[2J", " a", "A\u030a", "\u200b"])
+def test_a_federation_and_its_columns_have_such_names(name: str) -> None:
+    good = federation_file()
+    with pytest.raises(FederationFileError, match="line 5: name cannot be used"):
+        FederationFile.parse(good.text().replace('"study"', json.dumps(name)))
+    columns = (Feature("age", 0.0, 1.0), Feature(name, 0.0, 1.0))
+    with pytest.raises(FederationFileError, match=r"line \d+: features\[2\].name cannot be used"):
+        FederationFile.parse(federation_file(features=columns).text())
