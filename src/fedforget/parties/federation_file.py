@@ -26,9 +26,10 @@ from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, read_text
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy, too_demanding
+from fedforget.protocol.keys import PublicKey
 from fedforget.text import LONGEST_LABEL, UnsafeNameError, check_label, check_name, visible
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 16 << 20
 LONGEST_LINE = 4000
 """The longest line that this module writes, with the longest name of a column, is shorter."""
@@ -189,14 +190,18 @@ class FederationFile:
         return Federation(
             identifier=bytes.fromhex(self.identifier),
             configuration=self.digest,
-            server_key=bytes.fromhex(self.server_key),
+            server_key=PublicKey(bytes.fromhex(self.server_key)),
             levels=tuple(levels.tolist()),
             first_capacity=self.protocol.first_capacity,
-            policy=Policy(
-                dropout=self.protocol.dropout,
-                colluding=self.protocol.colluding,
-                minimum=self.protocol.minimum,
-            ),
+            policy=self.policy(),
+        )
+
+    def policy(self) -> Policy:
+        """What is expected of the members."""
+        return Policy(
+            dropout=self.protocol.dropout,
+            colluding=self.protocol.colluding,
+            minimum=self.protocol.minimum,
         )
 
 
@@ -257,7 +262,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "model.max_iter": (1, 10**6),
     "protocol.dropout": (0.0, 0.999),
     "protocol.colluding": (0.0, 0.999),
-    "protocol.minimum": (1, 10**5),
+    "protocol.minimum": (2, 10**5),
     "protocol.first_capacity": (1, 10**6),
     "protocol.deadline": (0.001, 10**6),
 }
@@ -276,7 +281,9 @@ class _Reader:
         version = data.get("version")
         # True and 1.0 would be equal to it.
         if type(version) is not int or version != VERSION:
-            raise self.error("version", f"must be {VERSION}, got {_quoted(version)}")
+            earlier = "; it was made by an earlier fedforget: set the federation up anew with"
+            advice = f"{earlier} `server init`" if version == 1 else ""
+            raise self.error("version", f"must be {VERSION}, got {_quoted(version)}{advice}")
         known = {"version", "name", "identifier", "server_key", "model", "protocol", "features"}
         self.no_others(data, known, "")
         result = FederationFile(

@@ -24,9 +24,9 @@ from fedforget.protocol.errors import (
     WrongFederationError,
 )
 from fedforget.protocol.graph import Policy
-from fedforget.protocol.keys import digest_of
+from fedforget.protocol.keys import PublicKey, digest_of
 from fedforget.protocol.membership import BEGINNING, Digest, Member, Membership, Number
-from fedforget.protocol.messages import Context, Notice, consent_to
+from fedforget.protocol.messages import Context, Letter, Notice, consent_to
 from fedforget.protocol.rules import Counted, Requirements, check_leavers, requirements
 
 
@@ -246,3 +246,30 @@ def _sample_size(given: int, needed: int, bits: int) -> int:
 def consent_of(context: Context, notice: Notice) -> bytes:
     """What the signatures of a notice are on."""
     return consent_to(context, notice.survivors, notice.view)
+
+
+def walk(
+    lists: Sequence[Membership],
+    letters: Sequence[bytes],
+    server_key: PublicKey,
+    policy: Policy,
+) -> Place:
+    """Follow stored notices from the first list on, and verify every signature.
+
+    The first notice may be the one after which the first list was made: the list vouches for it.
+    """
+    place = Place.told_by(lists[0])
+    for data in letters:
+        letter = Letter(data)
+        letter.check(server_key)
+        context, notice = letter.payload.context, letter.payload.body
+        if not isinstance(notice, Notice):
+            raise MissingNoticeError("what is stored as a commit notice is none")
+        if place.counted is None:
+            if (context.round, link_of(context, notice)) != (place.round, place.link):
+                raise ForkError(f"the notice of round {place.round} is not the one of the list")
+            place = Place(place.round, place.link, notice.model, dict(notice.counted))
+            continue
+        place, membership, needed = follow(place, lists, context, notice, policy)
+        check_consents(notice.consents, consent_of(context, notice), membership, needed, policy)
+    return place

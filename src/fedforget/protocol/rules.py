@@ -83,7 +83,11 @@ def requirements(
         if reason is not None:
             raise ChangedParticipantsError(reason)
         allowed = tuple(name for name in membership.active if name in known)
-        return Requirements(allowed, False, of_known.present, (known_quorum,))
+        present = max(of_known.present, of_known.signers)
+        if len(known) < n and whole.colluders:
+            # All the list's colluders may be among them: two honest ones must be there as well.
+            present = max(present, whole.colluders + 2)
+        return Requirements(allowed, False, present, (known_quorum,))
     reason = why_no_full(membership, counted)
     if reason is not None:
         raise ChangedParticipantsError(reason)

@@ -261,6 +261,8 @@ class Server:
     stage : where the server stands.
     present : what members have said that they know, since the last :meth:`ask`.
     findings : who misbehaved in this round, as far as that can be told.
+    took_part : the participants of the latest attempt.
+    last_notice : the latest commit notice of this process.
     """
 
     def __init__(
@@ -280,6 +282,8 @@ class Server:
         self.stage: Stage = Idle()
         self.present: dict[str, Present] = {}
         self.findings: list[Finding] = []
+        self.took_part: tuple[str, ...] = ()
+        self.last_notice = b""
         self._excluded: set[str] = set()
         self._notices = notices
         self._identity = identity
@@ -595,7 +599,7 @@ class Server:
             ) from None
 
     def _announce(self, stage: Advertising) -> list[Outgoing]:
-        participants = stage.gathering.present
+        participants = self.took_part = stage.gathering.present
         self._check_present(stage, participants)
         context, letters = stage.context, stage.advertisements
         graph = Graph.of(context.digest, participants, len(self.membership), self.federation.policy)
