@@ -43,6 +43,7 @@ from fedforget.protocol.history import (
     counted_after,
     follow,
     link_of,
+    place_of,
 )
 from fedforget.protocol.keys import (
     KEY_BYTES,
@@ -417,7 +418,7 @@ class Client:
                 f"the notice of round {place.round}, after which the membership list was made, is"
                 " not known here"
             )
-        known = Place(place.round, place.link, notice.model, dict(notice.counted))
+        known = place_of(context, notice)
         counted = known.counted or {}
         if self.name in counted:
             # The same name with another directory: what is counted of it is not known here.
@@ -521,10 +522,10 @@ class Client:
             raise ForkError(
                 f"the server knows another round {place.round} than the one committed here"
             )
-        if context.model != place.model:
+        if (context.last_attempt, context.model) != (place.attempt, place.model):
             raise ForkError(
-                f"the server speaks of another model of round {place.round} than the one that its"
-                " notice told here"
+                f"the server speaks of another attempt or model of round {place.round} than the"
+                " one that its notice told here"
             )
 
     def _check_joining(self, ledger: Ledger) -> None:
@@ -745,7 +746,7 @@ class Client:
         assert self.ledger.place.counted is not None
         left, counted = counted_after(context, self.ledger.place.counted, alive)
         policy = self.federation.policy
-        check_leavers(self.membership, policy, left, context.alone, counted)
+        check_leavers(self.membership, policy, alive, left, context.alone, counted)
         self._check_signed(self.ledger, context, alive)
         lock, before = Lock(context.round, context.membership, alive, left), self.ledger.lock
         if before is not None and replace(before, proven=False) == lock:

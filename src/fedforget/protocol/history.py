@@ -38,6 +38,7 @@ class Place(Struct, frozen=True):
 
     round: Number = 0
     link: Digest = BEGINNING
+    attempt: Number = 0
     model: Digest = BEGINNING
     counted: dict[str, int] | None = msgspec.field(default_factory=dict)
 
@@ -46,7 +47,7 @@ class Place(Struct, frozen=True):
         """Where somebody begins who comes with this list."""
         if membership.after_round == 0:
             return cls()
-        return cls(membership.after_round, membership.after, BEGINNING, None)
+        return cls(membership.after_round, membership.after, counted=None)
 
 
 def link_of(context: Context, notice: Notice) -> bytes:
@@ -60,6 +61,12 @@ def link_of(context: Context, notice: Notice) -> bytes:
         context.round.to_bytes(8, "little"),
         msgspec.msgpack.encode([notice.survivors, notice.left, notice.counted]),
     )
+
+
+def place_of(context: Context, notice: Notice) -> Place:
+    """Where the history stands after a notice."""
+    link = link_of(context, notice)
+    return Place(context.round, link, context.attempt, notice.model, dict(notice.counted))
 
 
 def counted_after(
@@ -160,8 +167,8 @@ def follow(
         )
     needed = requirements(context.kind, membership, place.counted, policy)
     needed.check_present(notice.survivors)
-    check_leavers(membership, policy, left, context.alone, counted)
-    after = Place(context.round, link_of(context, notice), notice.model, counted)
+    check_leavers(membership, policy, notice.survivors, left, context.alone, counted)
+    after = place_of(context, notice)
     for later in lists:
         if later.after_round == after.round and later.after != after.link and after.round:
             raise ForkError(
@@ -268,7 +275,7 @@ def walk(
         if place.counted is None:
             if (context.round, link_of(context, notice)) != (place.round, place.link):
                 raise ForkError(f"the notice of round {place.round} is not the one of the list")
-            place = Place(place.round, place.link, notice.model, dict(notice.counted))
+            place = place_of(context, notice)
             continue
         place, membership, needed = follow(place, lists, context, notice, policy)
         check_consents(notice.consents, consent_of(context, notice), membership, needed, policy)

@@ -125,6 +125,7 @@ def why_no_full(membership: Membership, counted: Counted) -> str | None:
 def check_leavers(
     membership: Membership,
     policy: Policy,
+    alive: tuple[str, ...],
     left: tuple[str, ...],
     alone: Iterable[str],
     counted: Counted,
@@ -139,11 +140,11 @@ def check_leavers(
             f"{len(left)} members leave in this round; with fewer than {fewest}, their histograms"
             " would show, and not all of them accept that"
         )
-    if left and 0 < len(counted) < policy.minimum:
+    staying = len(alive) - len(left)
+    if left and counted and staying < policy.minimum:
         raise TooFewError(
-            f"after this round {len(counted)} members would be counted, fewer than"
-            f" {policy.minimum}: what they hold would show. Enrol others first, or end the"
-            " federation together"
+            f"{staying} members would stay after this round, fewer than {policy.minimum}: what"
+            " they hold would show. Enrol others first, or end the federation together"
         )
 
 

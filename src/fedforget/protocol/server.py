@@ -35,7 +35,7 @@ from fedforget.protocol.errors import (
 )
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
-from fedforget.protocol.history import Place, check_list, counted_after, follow, link_of
+from fedforget.protocol.history import Place, check_list, counted_after, follow, place_of
 from fedforget.protocol.keys import Agreement, AgreementKey, Entropy, Identity, digest_of
 from fedforget.protocol.ledger import Lock
 from fedforget.protocol.masks import View, pair_mask, self_mask
@@ -404,6 +404,7 @@ class Server:
             membership=self.membership.digest,
             epoch=self.membership.epoch,
             last=place.link,
+            last_attempt=place.attempt,
             model=place.model,
             round=place.round + 1,
             attempt=self.ledger.attempt,
@@ -450,7 +451,7 @@ class Server:
         leavers = [one for one in found.values() if self._says(one)]
         if len(leavers) < fewest_together(self.membership, self.federation.policy):
             leavers = [one for one in leavers if one.alone]
-        staying = len(self.counted.keys() - {one.name for one in leavers})
+        staying = len(set(needed.allowed) - {one.name for one in leavers})
         too_few = 0 < staying < self.federation.policy.minimum
         return () if too_few else tuple(leavers)
 
@@ -796,7 +797,7 @@ class Server:
             consents=stage.consents,
         )
         self.last_notice = seal(Payload(context, SERVER, EVERYONE, notice), self._identity)
-        place = Place(context.round, link_of(context, notice), model, counted)
+        place = place_of(context, notice)
         full_due = self.ledger.full_due and context.kind == "delta"
         self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due)
         self.stage = Idle()
