@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from fedforget.parties.log import LogError, check_chain, entry_digest, next_entr
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
-from fedforget.protocol.history import check_list, next_list, walk
+from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.ledger import dump, load
 from fedforget.protocol.membership import Member, Membership, SignedMembership
@@ -54,6 +53,12 @@ _SCHEMA = Schema(
     "its rounds have no history that members could check. Set the federation up anew with"
     " `server init`, and let the members make new directories",
 )
+
+
+MOST_ATTEMPTS_LOST = 1 << 32
+"""Attempts that a restored server skips at most, because members say that they have seen them."""
+
+_VALUES = ("federation", "ledger", "aggregate", "model")
 
 
 class ServerError(FedforgetError):
@@ -336,13 +341,31 @@ class ServerParty:
         """Whether members know commits or lists that this server has lost."""
         place, epoch = self.ledger().place, self.membership().epoch
         for one in sorted(greetings, key=lambda greeting: greeting.name):
-            if one.round > place.round or one.epoch > epoch:
+            # What it says is not enough: one spoiler must not stop all rounds.
+            if self._proves_more(one, place.round, epoch):
                 return (
                     f"{one.name} knows round {one.round} and epoch {one.epoch}; this server knows"
                     f" round {place.round} and epoch {epoch}: it was restored from a backup. Run"
                     " `server recover`"
                 )
         return None
+
+    def _proves_more(self, greeting: Present, round_number: int, epoch: int) -> bool:
+        """Whether a member shows something that this server signed and does not know."""
+        federation = self.federation.protocol_federation()
+        try:
+            for data in greeting.notices:
+                letter = Letter(data)
+                if letter.payload.context.round > round_number:
+                    letter.check(federation.server_key)
+                    return True
+            for data in greeting.lists:
+                signed = SignedMembership.parse(data)
+                if signed.check(federation.server_key, federation.identifier).epoch > epoch:
+                    return True
+        except ProtocolError:
+            return False
+        return False
 
     def recover(self, greetings: Iterable[Present]) -> dict[str, int]:
         """Take over the commits and lists that members know and this server has lost.
@@ -369,9 +392,10 @@ class ServerParty:
         lists = [one.membership for one in signed]
         before = self.ledger()
         own = len(self.lists())
-        for at in range(max(own, 1), len(lists)):
-            check_list(lists[:at], lists[at], structs.replace(before.place, round=0))
-        attempt = max([before.attempt, *(one.seen for one in greetings)])
+        check_lists(signed, federation)
+        seen = max((one.seen for one in greetings), default=0)
+        # Nobody can use up all numbers by claiming that it has seen the last one.
+        attempt = max(before.attempt, min(seen, before.attempt + MOST_ATTEMPTS_LOST))
         ordered = [letters[number] for number in sorted(letters)]
         found = self.protocol.recover(ordered, lists, attempt)
         ledger, place = self.protocol.ledger, self.protocol.ledger.place
@@ -459,8 +483,8 @@ class ServerParty:
             *self._problems_of_model(log),
             *self._problems_of_history(log, key),
             *(
-                f"{STORE} has a table that fedforget did not make: {table}"
-                for table in self._db.strange_tables(_SCHEMA)
+                f"{STORE} holds something that fedforget did not make: {table}"
+                for table in self._db.strange_tables(_SCHEMA, _VALUES)
             ),
         ]
         return {"log_entries": length, "rounds": len(rounds), "problems": problems}
@@ -497,8 +521,7 @@ class ServerParty:
             return
         try:
             place = walk(lists, self.notices_after(0), key, self.federation.policy())
-            for before, after in pairwise(lists):
-                check_list([before], after, structs.replace(place, round=0))
+            check_lists(self._signed_lists(), self.federation.protocol_federation())
             if place != ledger.place:
                 yield "the ledger does not stand where the commit notices lead"
         except ProtocolError as error:
