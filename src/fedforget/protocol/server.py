@@ -805,7 +805,10 @@ class Server:
         for name, greeting in self.present.items():
             if greeting.round == context.round - 1:
                 self.present[name] = replace(greeting, leaving=None)
-        return [Outgoing(name, self.last_notice) for name in self.membership.active]
+        # Who has missed an earlier commit gets all of them when the next round opens.
+        behind = {name for name, one in self.present.items() if one.round < context.round - 1}
+        members = (name for name in self.membership.active if name not in behind)
+        return [Outgoing(name, self.last_notice) for name in members]
 
     def delivered(self, name: str) -> None:
         """A member has taken the last notice: it need not be sent again."""
