@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
-from fedforget.protocol.client import check_advertised
 from fedforget.protocol.errors import (
     BadShareError,
     BadSignatureError,
@@ -68,6 +67,7 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.rules import (
     Requirements,
+    check_advertised,
     fewest_together,
     joiners,
     requirements,
