@@ -240,6 +240,9 @@ _ANSWERS: dict[type[Running], type[Body]] = {
     Unmasking: Reveal,
 }
 
+MOST_ATTEMPTS_LOST = 1 << 32
+"""How many attempts a server that was restored from a backup can have forgotten."""
+
 Notices = Callable[[int], Sequence[bytes]]
 """Gives the commit notices after a round, in their order."""
 
@@ -394,9 +397,10 @@ class Server:
             needed = requirements(kind, self.membership, self.counted, self.federation.policy)
         except ProtocolError as error:
             raise RoundAbortedError(f"{error}; nothing was learnt") from None
-        if self.ledger.attempt + 1 >= MAX_NUMBER:
+        attempt = highest_attempt(self.ledger.attempt, self.present.values()) + 1
+        if attempt >= MAX_NUMBER:
             raise RoundAbortedError("there are no attempt numbers left")
-        self.ledger = replace(self.ledger, attempt=self.ledger.attempt + 1)
+        self.ledger = replace(self.ledger, attempt=attempt)
         leavers = self._leavers(needed)
         context = Context(
             federation=self.federation.identifier,
@@ -440,13 +444,13 @@ class Server:
 
     def _leavers(self, needed: Requirements) -> tuple[LeaveStatement, ...]:
         """Those who may leave in this round: enough of them together, or those who go alone."""
-        lock = self._lock()
+        lock = self.ledger.lock
         found = {}
         for name, greeting in sorted(self.present.items()):
             one = greeting.leaving
             if one is not None and name in needed.allowed and one.name == name:
                 found[name] = one
-        if lock is not None:
+        if lock is not None and lock.round == self.ledger.place.round + 1:
             return tuple(found[name] for name in lock.left if name in found)
         leavers = [one for one in found.values() if self._says(one)]
         if len(leavers) < fewest_together(self.membership, self.federation.policy):
@@ -835,12 +839,20 @@ class Server:
             place, _, _ = follow(place, lists, context, notice, self.federation.policy)
             found += 1
         self.membership = lists[-1]
-        attempt = max(attempt, self.ledger.attempt)
         lock = None if found else self.ledger.lock
-        self.ledger = Ledger(place, attempt, lock, full_due=True)
+        self.ledger = Ledger(place, max(attempt, self.ledger.attempt), lock, full_due=True)
         self.present = {}
         self.stage = Idle()
         return found
+
+
+def highest_attempt(own: int, greetings: Iterable[Present]) -> int:
+    """The latest attempt that anybody has seen.
+
+    A claim far above what this server has opened is not believed: it would use the numbers up.
+    """
+    claims = [one.seen for one in greetings if one.seen < own + MOST_ATTEMPTS_LOST]
+    return max([own, *claims])
 
 
 class _Dealing:
