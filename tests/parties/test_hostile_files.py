@@ -28,6 +28,7 @@ from fedforget.cli.words import write_table
 from fedforget.errors import FedforgetError, ModelFileError
 from fedforget.estimators import files as model_files
 from fedforget.incoming import IncomingFileError, open_npz, parse_json, read_json
+from fedforget.parties.arrow_sizes import largest_batch
 from fedforget.parties.federation_file import FederationFile, FederationFileError
 from fedforget.parties.folders import FolderError, being_made, write_private
 from fedforget.parties.tables import TableError
@@ -79,6 +80,35 @@ def test_columns_that_are_not_wanted_may_be_damaged(tmp_path: Path) -> None:
     (ids, values) = next(table(path).parts())
     assert ids.tolist() == list("abcd")
     assert values.tolist() == [[1.0, 2.0]] * 4
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", "uncompressed"])
+@pytest.mark.parametrize("kind", ["plain", "dictionary"])
+def test_the_size_of_a_batch_is_known_before_it_is_read(
+    tmp_path: Path, compression: str, kind: str
+) -> None:
+    ids = pa.array([f"patient-{row // 2}" for row in range(4000)])
+    whole = pa.table({"id": ids.dictionary_encode() if kind == "dictionary" else ids})
+    whole = whole.append_column("age", pa.array(np.zeros(4000)))
+    path = tmp_path / "t.feather"
+    pa.feather.write_feather(whole, path, compression=compression, chunksize=3000)
+    with path.open("rb") as file:
+        found = largest_batch(file, path.stat().st_size)
+    dictionary = whole["id"].chunk(0).dictionary.nbytes if kind == "dictionary" else 0
+    largest = whole.slice(0, 3000)
+    expected = largest["age"].nbytes + dictionary
+    expected += 4 * 3000 if kind == "dictionary" else largest["id"].nbytes
+    assert abs(found - expected) <= 256  # buffers are padded
+
+
+def test_a_small_arrow_file_takes_no_large_memory(tmp_path: Path) -> None:
+    path, n = tmp_path / "bomb.feather", 12_000_000
+    zeros = np.zeros(n)
+    columns = pa.table({"id": np.zeros(n, dtype=np.int64), "age": zeros, "weight": zeros})
+    pa.feather.write_feather(columns, path, compression="zstd", chunksize=n)
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(TableError, match="unpacks to far more"):
+        list(table(path).parts())
 
 
 def member(name: str, header: bytes | dict[str, Any], data: bytes) -> tuple[str, bytes]:
