@@ -35,7 +35,14 @@ from fedforget.protocol.errors import (
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import Place, check_list, counted_after, follow, place_of
-from fedforget.protocol.keys import Agreement, AgreementKey, Entropy, Identity, digest_of
+from fedforget.protocol.keys import (
+    DIGEST_BYTES,
+    Agreement,
+    AgreementKey,
+    Entropy,
+    Identity,
+    digest_of,
+)
 from fedforget.protocol.ledger import Lock
 from fedforget.protocol.masks import View, pair_mask, self_mask
 from fedforget.protocol.membership import EVERYONE, MAX_NUMBER, SERVER, Membership
@@ -789,6 +796,9 @@ class Server:
         stage = self.stage
         if not isinstance(stage, Decided):
             raise OutOfOrderError("there is no result to commit")
+        if len(model) != DIGEST_BYTES:
+            # Every client would refuse the notice, and every message that follows it.
+            raise ValueError(f"a model's digest has {DIGEST_BYTES} bytes, got {len(model)}")
         context, survivors = stage.context, stage.result.survivors
         left, counted = counted_after(context, self.counted, survivors)
         notice = Notice(
