@@ -39,6 +39,7 @@ from fedforget.protocol.history import (
     Place,
     check_consents,
     check_list,
+    check_told,
     consent_of,
     counted_after,
     follow,
@@ -417,8 +418,9 @@ class Client:
                 f"the notice of round {place.round}, after which the membership list was made, is"
                 " not known here"
             )
-        known = Place(place.round, place.link, notice.model, dict(notice.counted))
-        counted = known.counted or {}
+        counted = dict(notice.counted)
+        check_told(self.lists[0], counted)
+        known = Place(place.round, place.link, notice.model, counted)
         if self.name in counted:
             # The same name with another directory: what is counted of it is not known here.
             ledger = replace(ledger, base=None, base_round=counted[self.name])
