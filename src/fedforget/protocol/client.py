@@ -400,7 +400,9 @@ class Client:
                 f"round {context.round} was committed with other survivors than those that"
                 f" {self.name} signed"
             )
-        if not (signed and lock.proven):  # type: ignore[union-attr]
+        # The signatures of that very attempt were seen.  Those of another one were not: a notice of
+        # it would take another input of this client for counted than the sum holds.
+        if not (signed and lock.proven == context.digest):  # type: ignore[union-attr]
             statement = consent_of(context, notice)
             check_consents(notice.consents, statement, membership, needed, policy)
         ledger, event = self._moved(ledger, after, context, notice, letter.data)
@@ -750,7 +752,7 @@ class Client:
         check_leavers(self.membership, policy, left, context.alone, counted)
         self._check_signed(self.ledger, context, alive)
         lock, before = Lock(context.round, context.membership, alive, left), self.ledger.lock
-        if before is not None and replace(before, proven=False) == lock:
+        if before is not None and replace(before, proven=b"") == lock:
             lock = before
         view = view_of(stage.roster, stage.sharers, dead)
         signature = self._identity.sign(consent_to(context, alive, view))
@@ -779,7 +781,7 @@ class Client:
         seeds = [(name, stage.held[name][0]) for name in alive if name in stage.held]
         keys = [(name, stage.held[name][1]) for name in stage.dead if name in stage.held]
         body = Reveal(tuple(sorted([*seeds, (self.name, stage.own_share)])), tuple(keys))
-        ledger = replace(self.ledger, lock=replace(lock, proven=True))
+        ledger = replace(self.ledger, lock=replace(lock, proven=context.digest))
         return Revealed(context), ledger, body
 
 
