@@ -602,9 +602,11 @@ class Client:
             # The others with whom it leaves are not there yet: nothing changes until then.
             return empty if ledger.base is None else ledger.base
         fewest = fewest_together(self.membership, self.federation.policy)
-        if not leaving.alone and len(listed) < fewest:
+        counted = ledger.place.counted or {}
+        together = [name for name in listed if name in counted]
+        if not leaving.alone and self.name in counted and len(together) < fewest:
             raise AloneError(
-                f"{len(listed)} members leave in this round; with fewer than {fewest},"
+                f"{len(together)} members leave in this round; with fewer than {fewest},"
                 f" {self.name}'s histogram would show (`client leave --alone` accepts that)"
             )
         return empty
@@ -746,14 +748,15 @@ class Client:
         if tuple(sorted(alive + dead)) != stage.sharers or self.name not in alive:
             raise ChangedParticipantsError("the survivors do not fit who shared secrets")
         self._check_gathering(context, alive)
-        assert self.ledger.place.counted is not None
-        left, counted = counted_after(context, self.ledger.place.counted, alive)
+        before = self.ledger.place.counted
+        assert before is not None
+        left, after = counted_after(context, before, alive)
         policy = self.federation.policy
-        check_leavers(self.membership, policy, left, context.alone, counted)
+        check_leavers(self.membership, policy, left, context.alone, before, after)
         self._check_signed(self.ledger, context, alive)
-        lock, before = Lock(context.round, context.membership, alive, left), self.ledger.lock
-        if before is not None and replace(before, proven=b"") == lock:
-            lock = before
+        lock, known = Lock(context.round, context.membership, alive, left), self.ledger.lock
+        if known is not None and replace(known, proven=b"") == lock:
+            lock = known
         view = view_of(stage.roster, stage.sharers, dead)
         signature = self._identity.sign(consent_to(context, alive, view))
         consented = Consented(

@@ -174,7 +174,7 @@ def follow(
         )
     needed = requirements(context.kind, membership, place.counted, policy)
     needed.check_present(notice.survivors)
-    check_leavers(membership, policy, left, context.alone, counted)
+    check_leavers(membership, policy, left, context.alone, place.counted, counted)
     after = Place(context.round, link_of(context, notice), notice.model, counted)
     for later in lists:
         if later.after_round != after.round:

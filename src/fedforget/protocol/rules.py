@@ -123,23 +123,26 @@ def check_leavers(
     policy: Policy,
     left: tuple[str, ...],
     alone: Iterable[str],
-    counted: Counted,
+    before: Counted,
+    after: Counted,
 ) -> None:
     """Refuse a round whose leavers are so few that one would show, or that leaves too few behind.
 
-    ``left`` are the leavers among the survivors, ``counted`` who is counted after the round.
+    ``left`` are the leavers among the survivors, ``before`` and ``after`` who is counted before and
+    after the round.  A leaver of whom nothing is counted hides nobody.
     """
     fewest = fewest_together(membership, policy)
-    if 0 < len(left) < fewest and not set(left) <= set(alone):
+    known = [name for name in left if name in before]
+    if 0 < len(known) < fewest and not set(known) <= set(alone):
         raise TooFewError(
-            f"{len(left)} members leave in this round; with fewer than {fewest}, their histograms"
+            f"{len(known)} members leave in this round; with fewer than {fewest}, their histograms"
             " would show, and not all of them accept that"
         )
-    if left and 0 < len(counted) < policy.minimum:
+    behind = fewest_counted(membership, policy)
+    if left and 0 < len(after) < behind:
         raise TooFewError(
-            f"after this round {len(counted)} members would be counted, fewer than"
-            f" {policy.minimum}: what they hold would show. Enrol others first, or end the"
-            " federation together"
+            f"after this round {len(after)} members would be counted, fewer than {behind}: what"
+            " they hold would show. Enrol others first, or end the federation together"
         )
 
 
@@ -147,6 +150,16 @@ def joiners(membership: Membership, counted: Iterable[str]) -> tuple[str, ...]:
     """Who may take part and is not counted yet."""
     known = set(counted)
     return tuple(name for name in membership.active if name not in known)
+
+
+def fewest_counted(membership: Membership, policy: Policy) -> int:
+    """Fewest whose sum may be known.
+
+    Among ``minimum`` members there are two honest ones, or one if that is all that was asked for,
+    even if all who may collude on the whole list are among them.
+    """
+    honest = min(policy.minimum, 3) - 1
+    return max(policy.minimum, policy.colluders(len(membership)) + honest)
 
 
 def fewest_together(membership: Membership, policy: Policy) -> int:
