@@ -83,7 +83,11 @@ def requirements(
         if reason is not None:
             raise ChangedParticipantsError(reason)
         allowed = tuple(name for name in membership.active if name in known)
-        return Requirements(allowed, False, of_known.present, (known_quorum,))
+        present = of_known.present
+        if len(known) < n:
+            # Newcomers make the list longer: more may collude, all of them among the known ones.
+            present = max(present, fewest_counted(membership, policy))
+        return Requirements(allowed, False, present, (known_quorum,))
     reason = why_no_full(membership, counted)
     if reason is not None:
         raise ChangedParticipantsError(reason)
