@@ -599,8 +599,9 @@ class Client:
                 raise ChangedParticipantsError(f"{self.name} does not leave")
             return self._current().copy()
         if self.name not in listed:
-            # The others with whom it leaves are not there yet: nothing changes until then.
-            return empty if ledger.base is None else ledger.base
+            # The others with whom it leaves are not there yet: nothing changes until then.  If it
+            # is not known what is counted, what it has comes closest.
+            return self._current().copy() if ledger.base is None else ledger.base
         fewest = fewest_together(self.membership, self.federation.policy)
         counted = ledger.place.counted or {}
         together = [name for name in listed if name in counted]
