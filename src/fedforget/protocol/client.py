@@ -486,7 +486,7 @@ class Client:
         needed = requirements(context.kind, ours, ledger.place.counted, self.federation.policy)
         if self.name not in needed.allowed:
             raise ChangedParticipantsError(f"{self.name} is not counted yet: a full round comes")
-        self._check_joining(ledger)
+        self._check_joining(ledger, context)
         self._check_capacity(context)
         self._check_lock(ledger, context, needed)
         if context.kind == "delta" and ledger.base is None:
@@ -531,12 +531,12 @@ class Client:
                 " notice told here"
             )
 
-    def _check_joining(self, ledger: Ledger) -> None:
+    def _check_joining(self, ledger: Ledger, context: Context) -> None:
         """Whoever is counted for the first time must not be alone with that."""
         counted = ledger.place.counted or {}
         if self.name in counted or ledger.joins_alone:
             return
-        check_company(self.name, self.lists[0], self.membership, self.federation)
+        check_company(self.name, self.lists[0], self.membership, self.federation, context.leaving)
 
     def _check_capacity(self, context: Context) -> None:
         full, capacity = self.membership.capacity, context.capacity
@@ -814,14 +814,18 @@ def check_adoption(
 
 
 def check_company(
-    name: str, first: Membership, membership: Membership, federation: Federation
+    name: str,
+    first: Membership,
+    membership: Membership,
+    federation: Federation,
+    leaving: Sequence[str] = (),
 ) -> None:
     """Refuse to join with so few that the next sum would show this client's histogram.
 
-    Counted are those who came with the same list, ``first``, and are still there.  Those of the
-    first list of all have no sum before them.
+    Counted are those who came with the same list, ``first``, are still there and do not leave.
+    Those of the first list of all have no sum before them.
     """
-    together = set(first.joined) & set(membership.active)
+    together = (set(first.joined) & set(membership.active)) - set(leaving)
     fewest = fewest_together(membership, federation.policy)
     if first.epoch > 1 and len(together) < fewest:
         raise AloneError(
