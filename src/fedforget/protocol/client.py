@@ -285,11 +285,10 @@ class Client:
 
     def _handle_notice(self, letter: Letter) -> Step:
         ledger, events = self._with_notice(self.ledger, letter)
-        context = letter.payload.context
-        over = isinstance(self.stage, Idle) or context.attempt >= self.stage.context.attempt
-        stage: Stage = Idle() if over else self.stage
-        # When the attempt is over, its answers are, too.
-        return Step(None, stage, ledger, events, (b"", None) if over else self._last)
+        if not events:
+            return Step(None, self.stage, self.ledger, (), self._last)
+        # When a commit is followed, the attempt under way is over, and its answers are, too.
+        return Step(None, Idle(), ledger, events, (b"", None))
 
     def _handle(
         self, payload: Payload, message: bytes
