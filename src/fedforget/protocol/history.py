@@ -134,6 +134,20 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
             f"the list of epoch {membership.epoch} was made after another round"
             f" {place.round} than the one known here; the server tells two histories"
         )
+    if place.round == membership.after_round and place.counted is not None:
+        check_told(membership, place.counted)
+
+
+def check_told(membership: Membership, counted: Counted) -> None:
+    """Refuse a list that tells of others than the commit counts after which it was made.
+
+    Whom it suspends would not be counted, and a round without them would show all they have.
+    """
+    if membership.counted != tuple(sorted(counted)):
+        raise ForkError(
+            f"the list of epoch {membership.epoch} does not tell whom round"
+            f" {membership.after_round} counts as its notice does"
+        )
 
 
 def follow(
@@ -167,14 +181,17 @@ def follow(
         )
     needed = requirements(context.kind, membership, place.counted, policy)
     needed.check_present(notice.survivors)
-    check_leavers(membership, policy, notice.survivors, left, context.alone, counted)
+    check_leavers(membership, policy, notice.survivors, left, context.alone, place.counted, counted)
     after = place_of(context, notice)
     for later in lists:
-        if later.after_round == after.round and later.after != after.link and after.round:
+        if later.after_round != after.round:
+            continue
+        if later.after != after.link:
             raise ForkError(
                 f"the list of epoch {later.epoch} was made after another round {after.round} than"
                 " the one that this notice tells of"
             )
+        check_told(later, counted)
     return after, membership, needed
 
 

@@ -75,6 +75,7 @@ from fedforget.protocol.messages import (
 from fedforget.protocol.rules import (
     Requirements,
     check_advertised,
+    fewest_counted,
     fewest_together,
     joiners,
     requirements,
@@ -460,10 +461,13 @@ class Server:
         if lock is not None and lock.round == self.ledger.place.round + 1:
             return tuple(found[name] for name in lock.left if name in found)
         leavers = [one for one in found.values() if self._says(one)]
-        if len(leavers) < fewest_together(self.membership, self.federation.policy):
-            leavers = [one for one in leavers if one.alone]
-        staying = len(set(needed.allowed) - {one.name for one in leavers})
-        too_few = 0 < staying < self.federation.policy.minimum
+        policy, counted = self.federation.policy, self.counted
+        together = [one for one in leavers if one.name in counted]
+        if len(together) < fewest_together(self.membership, policy):
+            leavers = [one for one in leavers if one.alone or one.name not in counted]
+        gone = {one.name for one in leavers}
+        staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
+        too_few = 0 < staying < fewest_counted(self.membership, policy)
         return () if too_few else tuple(leavers)
 
     def _says(self, one: LeaveStatement) -> bool:
