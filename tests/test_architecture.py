@@ -11,7 +11,7 @@ import fedforget
 
 SOURCE = Path(fedforget.__file__).parent
 LAYERS = [
-    {"errors", "digests", "compilation"},
+    {"errors", "digests", "compilation", "text", "incoming", "private_files"},
     {"clustering", "scma"},
     {"protocol", "configuration", "report", "warmup"},
     {"parties"},
@@ -42,8 +42,11 @@ SCMA = [
 PROTOCOL = [
     {"errors"},
     {"keys"},
-    {"graph", "shares"},
+    {"blame", "graph", "masks", "membership", "shares"},
     {"federation", "messages"},
+    {"rules"},
+    {"history"},
+    {"ledger"},
     {"client"},
     {"server", "memory"},
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
@@ -83,14 +85,27 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         FederationFile.read(path)
 
 
+def printable(most: int) -> st.SearchStrategy[str]:
+    """Names that may be used: quotes, backslashes and letters of any alphabet."""
+    letters = st.characters(exclude_categories=("C", "Zl", "Zp", "Zs"))
+    text = st.text(letters | st.sampled_from("\"'\\[]#= x"), min_size=1, max_size=most)
+    return text.map(lambda one: normalize("NFC", one).strip(" ")).filter(_is_name)
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and text != "*" and normalize("NFC", text) == text
+
+
 @given(
-    name=st.text(min_size=1, max_size=30),
-    features=st.lists(st.text(min_size=1, max_size=10), min_size=1, max_size=5, unique=True),
+    name=printable(30),
+    features=st.lists(printable(10), min_size=1, max_size=5, unique=True),
     low=st.floats(-1e6, 0),
     high=st.floats(0, 1e6),
 )
-def test_any_text_survives(name: str, features: list[str], low: float, high: float) -> None:
-    """Quotes, line ends, control characters: what is written is what is read."""
+def test_any_printable_text_survives(
+    name: str, features: list[str], low: float, high: float
+) -> None:
+    """Quotes, backslashes, all alphabets: what is written is what is read."""
     from dataclasses import replace
 
     columns = tuple(Feature(feature, low, high) for feature in features)
@@ -98,3 +113,13 @@ def test_any_text_survives(name: str, features: list[str], low: float, high: flo
     again = FederationFile.parse(file.text())
     assert again == file
     assert again.digest == file.digest
+
+
+@pytest.mark.parametrize("name", ["a\u202eb", "a\nb", "a\x1b[2J", " a", "A\u030a", "\u200b"])
+def test_a_federation_and_its_columns_have_such_names(name: str) -> None:
+    good = federation_file()
+    with pytest.raises(FederationFileError, match="line 5: name cannot be used"):
+        FederationFile.parse(good.text().replace('"study"', json.dumps(name)))
+    columns = (Feature("age", 0.0, 1.0), Feature(name, 0.0, 1.0))
+    with pytest.raises(FederationFileError, match=r"line \d+: features\[2\].name cannot be used"):
+        FederationFile.parse(federation_file(features=columns).text())

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ from fedforget.bench.splits import global_clusters, natural, non_iid
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import parse_ids
 from fedforget.clustering.prf import Ints
+from fedforget.incoming import open_npz
 
 DATA_VARIABLE = "FEDFORGET_DATA"
 """The environment variable that names the folder with the data files."""
@@ -362,10 +362,10 @@ _Columns = tuple[npt.NDArray[Any], npt.NDArray[Any] | None, npt.NDArray[Any] | N
 
 def _read_npz(path: Path) -> _Columns:
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            held = {key: file[key] for key in file.files if key in ("X", "client", "y")}
-            listed = ", ".join(file.files) or "nothing"
-    except (OSError, EOFError, BadZipFile, AttributeError, TypeError, ValueError) as error:
+        with open_npz(path) as file:
+            held = {key: file[key] for key in file if key in ("X", "client", "y")}
+            listed = ", ".join(file) or "nothing"
+    except ValueError as error:
         raise ValueError(f"{path.name} is not an archive of plain arrays: {error}") from None
     if "X" not in held:
         raise ValueError(f"{path.name}: there is no array X in it (it holds {listed})")

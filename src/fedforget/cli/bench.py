@@ -69,20 +69,19 @@ def _run(
     out: Path,
     trials: int | None,
 ) -> None:
-    from rich.markup import escape
-
     from fedforget.bench import machine
     from fedforget.bench.catalogue import chosen
     from fedforget.bench.cells import Store
     from fedforget.bench.page import write_results
     from fedforget.bench.runner import run
-    from fedforget.cli.console import console, messages, progress_bar, warm_up_kernels
+    from fedforget.cli.console import console, messages, progress_bar, safe, warm_up_kernels
+    from fedforget.text import visible
 
     try:
         experiments = chosen(only)
         plan, library = _plan(quick, data, dataset, clusters, trials)
     except (ValueError, FileNotFoundError) as error:
-        messages.print(f"[bold red]error:[/bold red] {escape(str(error))}", soft_wrap=True)
+        messages.print(f"[bold red]error:[/bold red] {safe(error)}", soft_wrap=True)
         if not quick and dataset is None and isinstance(error, FileNotFoundError):
             messages.print("Name the folder with --data, or run --quick, which needs no files.")
         raise typer.Exit(1) from None
@@ -91,10 +90,12 @@ def _run(
         task = progress.task_ids[0]
 
         def watch(cell: Cell, number: int, total: int) -> None:
-            progress.update(task, description=cell.label[:70], completed=number, total=total)
+            progress.update(
+                task, description=visible(cell.label)[:70], completed=number, total=total
+            )
             if not messages.is_terminal:
                 # A log has no use for a bar that moves.
-                messages.print(f"{number + 1}/{total} {cell.label}", soft_wrap=True)
+                messages.print(f"{number + 1}/{total} {safe(cell.label)}", soft_wrap=True)
 
         results = run(plan, library, Store(out / "cells"), experiments, watch)
     page = write_results(
@@ -147,8 +148,11 @@ def _command(
 
 def _summarise(results: Any, page: Path, console: Any) -> None:
     from fedforget.bench.checks import all_checks
+    from fedforget.cli.console import safe
 
     for one in all_checks(results):
         mark = "[green]yes[/green]" if one.holds else "[red]no [/red]"
-        console.print(f"{mark} {one.claim}: {one.evidence}", soft_wrap=True, highlight=False)
-    console.print(f"The page: {page}", soft_wrap=True, highlight=False)
+        console.print(
+            f"{mark} {safe(one.claim)}: {safe(one.evidence)}", soft_wrap=True, highlight=False
+        )
+    console.print(f"The page: {safe(page)}", soft_wrap=True, highlight=False)

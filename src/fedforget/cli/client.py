@@ -26,9 +26,7 @@ def init(
 
     Example: `fedforget client init aarhus/ --name Aarhus`
     """
-    from rich.markup import escape
-
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.parties.client import ClientParty
 
     with plain_errors():
@@ -36,9 +34,11 @@ def init(
     path = folder / "enrolment.json"
 
     def in_words() -> None:
-        console.print(f"{escape(name)} is set up in [bold]{folder}[/bold]; its public key is")
+        where = f"{safe(name)} is set up in [bold]{safe(folder)}[/bold]"
+        console.print(f"{where}; its public key is", soft_wrap=True)
         console.print(f"  {enrolment['key']}")
-        console.print(f"Give the server [bold]{path}[/bold], and read the key to it by telephone.")
+        give = f"Give the server [bold]{safe(path)}[/bold]"
+        console.print(f"{give}, and read the key to it by telephone.", soft_wrap=True)
 
     show(enrolment | {"enrolment_file": str(path)}, as_json, in_words)
 
@@ -60,9 +60,7 @@ def join(
     """
     import json
 
-    from rich.markup import escape
-
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, listed, plain_errors, safe, show
     from fedforget.errors import FedforgetError
     from fedforget.parties.client import open_client
     from fedforget.parties.federation_file import FederationFile
@@ -82,7 +80,7 @@ def join(
         console.print(f"Epoch {result['epoch']}.")
         for word in ("came", "went", "changed_keys"):
             if result[word]:
-                names = escape(", ".join(result[word]))
+                names = safe(listed(result[word]))
                 console.print(f"  {word.replace('_', ' ')}: {names}")
 
     show(result, as_json, in_words)
@@ -201,10 +199,11 @@ def forget(
 def _ask(question: str, as_json: bool) -> None:
     """Go on only if somebody says yes."""
     from fedforget.errors import FedforgetError
+    from fedforget.text import visible
 
     if as_json or not sys.stdin.isatty():
         raise FedforgetError("nobody can be asked here: add --yes to erase")
-    typer.confirm(question, abort=True)
+    typer.confirm(visible(question), abort=True)
 
 
 @app.command()
@@ -255,7 +254,7 @@ def labels(
 
     Example: `fedforget client labels aarhus/ --model centroids.npz -o labels.csv`
     """
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.cli.receipts import read_centroids
     from fedforget.cli.words import write_table
     from fedforget.parties.client import ClientError, open_client
@@ -267,7 +266,8 @@ def labels(
         ids, found = party.labels(party.config.grid.to_clustered(centres))
         write_table(out, {"id": ids, "cluster": found})
     result = {"records": len(ids), "file": str(out)}
-    show(result, as_json, lambda: console.print(f"{len(ids)} labels written to [bold]{out}[/]"))
+    words = f"{len(ids)} labels written to [bold]{safe(out)}[/]"
+    show(result, as_json, lambda: console.print(words, soft_wrap=True))
 
 
 @app.command()
@@ -286,7 +286,7 @@ def receipts(
 
     from rich.table import Table
 
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.parties.client import open_client
 
     with plain_errors(), open_client(folder) as party:
@@ -300,10 +300,11 @@ def receipts(
             table.add_column(column, justify="right")
         for number, one in documents.items():
             request = one["request"]
-            table.add_row(str(number), request["time"], str(request["records"]), str(one["round"]))
+            cells = (number, request["time"], request["records"], one["round"])
+            table.add_row(*map(safe, cells))
         console.print(table if documents else "No receipts yet.")
         for path in files:
-            console.print(f"Written to [bold]{path}[/bold]")
+            console.print(f"Written to [bold]{safe(path)}[/bold]", soft_wrap=True)
 
     show(result, as_json, in_words)
 
@@ -312,13 +313,16 @@ def _write_receipts(documents: dict[int, Any], out: Path) -> list[str]:
     import json
 
     from fedforget.errors import FedforgetError
+    from fedforget.parties.folders import write_private
 
     files = []
     try:
         out.mkdir(parents=True, exist_ok=True)
         for number, document in documents.items():
             path = out / f"receipt-{number}.json"
-            path.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+            text = json.dumps(document, indent=1, ensure_ascii=False)
+            # A receipt is never changed: what is there already must be the same.
+            write_private(path, text.encode(), replace=False)
             files.append(str(path))
     except OSError as error:
         raise FedforgetError(f"{out} cannot be written: {error.strerror}") from None

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-import json
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedforget.errors import FedforgetError
+from fedforget.text import json_text, visible
 
-console = Console()
-messages = Console(stderr=True)
+# Names and paths may hold what looks like the code of an emoji; they are shown as they are.
+console = Console(emoji=False)
+messages = Console(stderr=True, emoji=False)
+
+
+def safe(value: object) -> str:
+    r"""A value from outside, to be put into text with Rich's markup.
+
+    Every name, path, id and message goes through here.  Neither the terminal nor Rich takes
+    anything in it for a command, whatever stands before and after it.
+
+    >>> print(safe("[/b]\x1b[2J"))
+    \[/b]\x1b\[2J
+    """
+    # A backslash before a bracket, or before what follows the value, would itself be markup.
+    shown = re.sub(r"\\(?=\[|\Z)", r"\\x5c", visible(value))
+    return shown.replace("[", "\\[")
+
+
+def listed(names: Iterable[object]) -> str:
+    """Names from outside as one text, in which each of them can be told from the others.
+
+    >>> listed(["aarhus", "bologna, coimbra"])
+    'aarhus, "bologna, coimbra"'
+    """
+    return ", ".join(map(_apart, names))
+
+
+def _apart(name: object) -> str:
+    shown = visible(name)
+    return json_text(shown) if "," in shown or '"' in shown or not shown else shown
 
 
 def warm_up_kernels() -> None:
@@ -41,14 +70,14 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except FedforgetError as error:
-        messages.print(f"[bold red]error:[/bold red] {escape(str(error))}", soft_wrap=True)
+        messages.print(f"[bold red]error:[/bold red] {safe(error)}", soft_wrap=True)
         raise typer.Exit(1) from None
 
 
 def show(result: dict[str, Any], as_json: bool, in_words: Callable[[], None]) -> None:
     """Print a result for a script or for a person."""
     if as_json:
-        print(json.dumps(result, indent=2, ensure_ascii=False))
+        print(json_text(result, indent=2))
     else:
         in_words()
 
@@ -56,7 +85,8 @@ def show(result: dict[str, Any], as_json: bool, in_words: Callable[[], None]) ->
 @contextmanager
 def progress_bar(description: str, total: int | None, *, quiet: bool) -> Iterator[Progress]:
     """A progress bar on the error stream; none for scripts."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    words = TextColumn("{task.description}", markup=False)
+    columns = (words, BarColumn(), MofNCompleteColumn())
     with Progress(
         *columns, TimeElapsedColumn(), console=messages, transient=True, disable=quiet
     ) as progress:

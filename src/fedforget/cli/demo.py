@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,12 +17,13 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
 from threadpoolctl import threadpool_limits
 
-from fedforget.cli.console import console, messages, warm_up_kernels
+from fedforget.cli.console import console, messages, safe, warm_up_kernels
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.losses import loss_ratio
 from fedforget.estimators import FederatedKMeans
 from fedforget.report import Report
+from fedforget.text import json_text
 
 N_CLUSTERS = 3
 HOSPITALS = ("Aarhus", "Bologna", "Coimbra", "Delft", "Espoo")
@@ -278,7 +278,7 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
         rows = [
             asdict(step) | {"exact": step.exact, "speed_up": step.speed_up} for step in story.steps
         ]
-        print(json.dumps({"steps": rows, "picture": str(picture)}, indent=2))
+        print(json_text({"steps": rows, "picture": str(picture)}, indent=2))
         return
     _show(story.steps, picture)
 
@@ -324,6 +324,6 @@ def _show(steps: list[Step], picture: Path) -> None:
         "sum: the secure sum (the server sees masked vectors); sent by one hospital\n"
         "retrain: K-means++ with Lloyd at the slowest hospital, then at the server[/dim]\n"
     )
-    console.print(f"Picture: [bold]{picture}[/bold]\n", soft_wrap=True)
+    console.print(f"Picture: [bold]{safe(picture)}[/bold]\n", soft_wrap=True)
     if not exact:
         raise SystemExit(1)

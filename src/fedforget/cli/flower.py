@@ -38,15 +38,18 @@ def init(
     Example: `fedforget flower init app/ --server /srv/fedforget/server`
     """
     from fedforget import __version__
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.runtime.flower.app_folder import write_app
 
     with plain_errors():
         written = write_app(folder, __version__, server=server, clients=clients, port=port)
 
     def in_words() -> None:
-        script = folder / "make-keys.sh"
-        console.print(f"The app is in [bold]{folder}[/bold]. Next, at the SuperLink or at a site:")
+        script = safe(folder / "make-keys.sh")
+        console.print(
+            f"The app is in [bold]{safe(folder)}[/bold]. Next, at the SuperLink or at a site:",
+            soft_wrap=True,
+        )
         console.print(f"  {script} superlink NAME_OF_THIS_MACHINE", style="dim", soft_wrap=True)
         console.print(f"  {script} node NAME_OF_THE_SITE", style="dim", soft_wrap=True)
         console.print("docs/deploy.md goes through all of it, step by step.")
@@ -73,14 +76,14 @@ def up(
 
     Example: `fedforget flower up --clients 3 --rounds 1`
     """
-    import json
     import time
 
     from rich.live import Live
 
-    from fedforget.cli.console import console, messages, plain_errors
+    from fedforget.cli.console import console, messages, plain_errors, safe
     from fedforget.runtime.flower.network import Network
     from fedforget.runtime.flower.simulation import run_once
+    from fedforget.text import json_text
 
     with plain_errors(), suppress(KeyboardInterrupt), _terminable():
         _check_installed()
@@ -106,18 +109,18 @@ def up(
                 "run": network.command("run", str(network.app), "here", "--stream"),
             }
             if as_json:
-                print(json.dumps(state), flush=True)
+                print(json_text(state), flush=True)
             else:
                 console.print(_table(network, numbers))
             if not rounds and not as_json:
                 console.print("Run a round, from another terminal:")
-                console.print(f"  {state['run']}", style="bold", soft_wrap=True)
+                console.print(f"  {safe(state['run'])}", style="bold", soft_wrap=True)
             for _ in range(rounds):
                 result = run_once(
                     network, folder / "server", None, lambda stage: _say(stage, as_json)
                 )
                 if as_json:
-                    print(json.dumps(result), flush=True)
+                    print(json_text(result), flush=True)
                 else:
                     _show_round(result)
             if not rounds and as_json:
@@ -170,6 +173,7 @@ def simulate(
     from fedforget.cli.console import plain_errors, progress_bar, show
     from fedforget.errors import FedforgetError
     from fedforget.runtime.flower import simulation
+    from fedforget.text import visible
 
     with plain_errors(), _terminable(), ExitStack() as stack:
         _check_installed()
@@ -190,7 +194,7 @@ def simulate(
         bar = stack.enter_context(progress_bar("Setting up", total, quiet=as_json))
 
         def watch(what: str) -> None:
-            bar.update(bar.task_ids[0], description=what.capitalize(), advance=1)
+            bar.update(bar.task_ids[0], description=visible(what.capitalize()), advance=1)
 
         results = simulation.simulate(
             root,
@@ -297,6 +301,8 @@ def _wait_for_nodes(network: Network, numbers: dict[str, int]) -> None:
 def _table(network: Network, numbers: dict[str, int]) -> Table:
     from rich.table import Table
 
+    from fedforget.cli.console import safe
+
     online = network.online() if network.healthy() else {}
     table = Table()
     for column in ("process", "number", "state"):
@@ -306,23 +312,23 @@ def _table(network: Network, numbers: dict[str, int]) -> Table:
     for name, number in numbers.items():
         process = network.nodes[name]
         state = "ended" if process.poll() is not None else online.get(number, "unknown")
-        table.add_row(f"SuperNode {name}", str(number), state)
+        table.add_row(f"SuperNode {safe(name)}", str(number), safe(state))
     return table
 
 
 def _say(stage: str, quiet: bool) -> None:
-    from fedforget.cli.console import messages
+    from fedforget.cli.console import messages, safe
 
     if not quiet:
-        messages.print(f"[dim]{stage}[/dim]")
+        messages.print(f"[dim]{safe(stage)}[/dim]")
 
 
 def _show_round(result: dict[str, Any]) -> None:
-    from fedforget.cli.console import console
+    from fedforget.cli.console import console, safe
 
     console.print(
-        f"Round {result['round']} ({result['kind']}) committed: {len(result['participants'])}"
+        f"Round {result['round']} ({safe(result['kind'])}) committed: {len(result['participants'])}"
         f" clients; {result['changed_bins']} bins, {result['bytes_from_a_client'] / 1e3:.1f} kB"
         f" from a client at the most, {result['seconds']:.2f} s."
     )
-    console.print(f"Model {result['model']}")
+    console.print(f"Model {safe(result['model'])}")

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.prf import Ints
+from fedforget.text import visible
 
 N_COLOURS = 7
 MOST_NUMBERED = 12
@@ -123,15 +124,20 @@ def element(name: str, *children: str | int, **attributes: str | float) -> Html:
     opening = name
     for key, value in attributes.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        opening += f' {key.rstrip("_").replace("_", "-")}="{html.escape(shown)}"'
+        opening += f' {key.rstrip("_").replace("_", "-")}="{_escaped(shown)}"'
     return Html(f"<{opening}>{joined(children)}</{name}>")
 
 
 def joined(children: Iterable[str | int]) -> Html:
     """Children one after the other, escaped where they are not markup."""
     return Html(
-        "".join(child if isinstance(child, Html) else html.escape(str(child)) for child in children)
+        "".join(child if isinstance(child, Html) else _escaped(child) for child in children)
     )
+
+
+def _escaped(text: object) -> str:
+    """Text that is neither markup nor able to hide or turn what is around it."""
+    return html.escape(visible(text))
 
 
 def document(title: str, body: Iterable[Html]) -> str:

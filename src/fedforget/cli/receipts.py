@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TextIO
-from zipfile import BadZipFile
+from typing import Any, TextIO
 
 import numpy as np
+import numpy.typing as npt
 import typer
-from rich.markup import escape
 
-from fedforget.cli.console import console, messages, show
-from fedforget.clustering.distance import Floats
+from fedforget.cli.console import console, messages, safe, show
+from fedforget.clustering.distance import MAX_MAGNITUDE, Floats
 from fedforget.errors import FedforgetError
+from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
 from fedforget.parties import receipts
 from fedforget.parties.federation_file import FederationFile
+from fedforget.text import json_text
+
+MAX_BYTES_OF_IDS = 1 << 30
 
 
 def verify_receipt(
@@ -32,15 +34,15 @@ def verify_receipt(
         )
     except FedforgetError as error:
         if as_json:
-            print(json.dumps({"valid": False, "reason": str(error)}, indent=2))
+            print(json_text({"valid": False, "reason": str(error)}, indent=2))
         else:
-            messages.print(f"[bold red]not valid:[/bold red] {escape(str(error))}", soft_wrap=True)
+            messages.print(f"[bold red]not valid:[/bold red] {safe(error)}", soft_wrap=True)
         raise typer.Exit(1) from None
 
     def in_words() -> None:
         console.print("[bold green]valid[/bold green]")
         for sentence in proof.sentences():
-            console.print(f"  {escape(sentence)}", soft_wrap=True)
+            console.print(f"  {safe(sentence)}", soft_wrap=True)
         console.print("It does not prove that no copy exists elsewhere; it does not cover:")
         console.print(f"  {receipts.NOT_COVERED}.", soft_wrap=True)
 
@@ -58,12 +60,7 @@ def _salt(text: str) -> bytes:
 def read_ids(source: Path | TextIO) -> list[str]:
     """Ids, one a line; empty lines are passed over."""
     if isinstance(source, Path):
-        try:
-            text = source.read_text(encoding="utf-8-sig")
-        except OSError as error:
-            raise FedforgetError(f"{source} cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise FedforgetError(f"{source} is not UTF-8 text") from None
+        text = read_text(source, MAX_BYTES_OF_IDS)
     else:
         try:
             text = source.read()
@@ -76,12 +73,43 @@ def read_centroids(path: Path, features: list[str]) -> Floats:
     """Centroids as ``server model`` exports them, in the order of the features."""
     try:
         if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                columns = {name: file[name] for name in features}
+            with open_npz(path) as file:
+                columns = {name: file[name] for name in features if name in file}
         else:
-            columns = json.loads(path.read_text(encoding="utf-8"))
-        return np.column_stack([np.asarray(columns[name], dtype=np.float64) for name in features])
-    except OSError as error:
-        raise FedforgetError(f"{path} cannot be read: {error.strerror}") from None
-    except (KeyError, ValueError, TypeError, EOFError, BadZipFile):
-        raise FedforgetError(f"{path} does not hold centroids of these features") from None
+            columns = _columns_of(path, read_json(path), features)
+    except IncomingFileError as error:
+        raise FedforgetError(f"--model does not hold centroids: {error}") from None
+    for name in features:
+        _check_centroids(path, name, columns)
+    if len({len(columns[name]) for name in features}) > 1:
+        raise FedforgetError(f"{path} does not hold one value of each feature for each centroid")
+    return np.column_stack([columns[name].astype(np.float64) for name in features])
+
+
+def _columns_of(path: Path, content: Any, features: list[str]) -> dict[str, npt.NDArray[Any]]:
+    """The lists of a JSON object as arrays, as far as they are there."""
+    if not isinstance(content, dict):
+        raise FedforgetError(f"{path} does not hold centroids: it must be a JSON object")
+    columns = {}
+    for name in (name for name in features if name in content):
+        values = content[name]
+        if not isinstance(values, list) or any(type(one) not in (int, float) for one in values):
+            raise FedforgetError(f"{path} does not hold a list of numbers as {name!r}")
+        try:
+            columns[name] = np.array(values, dtype=np.float64)
+        except OverflowError:
+            raise FedforgetError(f"{path} holds a number as {name!r} that is too large") from None
+    return columns
+
+
+def _check_centroids(path: Path, name: str, columns: dict[str, npt.NDArray[Any]]) -> None:
+    """Refuse a feature's values that cannot be coordinates of centroids."""
+    if name not in columns:
+        raise FedforgetError(f"{path} does not hold centroids of these features: no {name!r}")
+    values = columns[name]
+    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iuf":
+        raise FedforgetError(f"{path} does not hold a list of numbers as {name!r}")
+    if not (np.abs(values.astype(np.float64)) <= MAX_MAGNITUDE).all():
+        raise FedforgetError(
+            f"{path} holds a value of {name!r} that is not finite, or beyond ±{MAX_MAGNITUDE:g}"
+        )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedforget import __version__
-from fedforget.cli.console import console, plain_errors, show
+from fedforget.cli.console import console, plain_errors, safe, show
 from fedforget.cli.page import (
     MOST_BINS,
     MOST_NUMBERED,
@@ -75,7 +75,7 @@ def write_report(folder: Path, out: Path, as_json: bool) -> None:
     show(
         result,
         as_json,
-        lambda: console.print(f"The {kind}'s report: [bold]{out}[/bold]", soft_wrap=True),
+        lambda: console.print(f"The {kind}'s report: [bold]{safe(out)}[/bold]", soft_wrap=True),
     )
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.markup import escape
-
-from fedforget.cli.console import console, plain_errors, progress_bar, show
+from fedforget.cli.console import console, listed, plain_errors, progress_bar, safe, show
 from fedforget.runtime.directories import run
 
 _STAGES = 6
@@ -24,12 +22,12 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
         )
 
     def in_words() -> None:
-        names = escape(", ".join(result["participants"]))
+        names = safe(listed(result["participants"]))
         console.print(
-            f"Round {result['round']} ({result['kind']}) committed: {names};"
+            f"Round {result['round']} ({safe(result['kind'])}) committed: {names};"
             f" {result['changed_bins']} bins, {result['bytes_from_a_client'] / 1e3:.1f} kB from a"
             f" client at the most, {result['seconds']:.2f} s."
         )
-        console.print(f"Model {result['model']}")
+        console.print(f"Model {safe(result['model'])}")
 
     show(result, as_json, in_words)

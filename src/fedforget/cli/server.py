@@ -49,7 +49,7 @@ def init(
     Example: `fedforget server init server/ --name study --clusters 3 --feature age:0:120
     --feature weight:0:300`
     """
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.parties.federation_file import (
         Feature,
         FederationFile,
@@ -87,9 +87,14 @@ def init(
     result = {"federation_file": str(path), "identifier": federation.identifier}
 
     def in_words() -> None:
-        console.print(f"The federation “{federation.name}” is set up in [bold]{folder}[/bold].")
-        console.print(f"Give every client the file [bold]{path}[/bold], and then enrol them:")
-        console.print(f"  fedforget server enrol {folder} --client enrolment.json ...", style="dim")
+        where = (
+            f"The federation “{safe(federation.name)}” is set up in [bold]{safe(folder)}[/bold]."
+        )
+        console.print(where, soft_wrap=True)
+        give = f"Give every client the file [bold]{safe(path)}[/bold], and then enrol them:"
+        console.print(give, soft_wrap=True)
+        command = f"  fedforget server enrol {safe(folder)} --client enrolment.json ..."
+        console.print(command, style="dim", soft_wrap=True)
 
     show(result, as_json, in_words)
 
@@ -142,7 +147,7 @@ def enrol(
     """
     import json
 
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, listed, plain_errors, safe, show
     from fedforget.errors import FedforgetError
     from fedforget.parties.folders import write_private
     from fedforget.parties.server import open_server
@@ -174,9 +179,10 @@ def enrol(
     }
 
     def in_words() -> None:
-        console.print(f"Epoch {members['epoch']}: {', '.join(sorted(new)) or 'nobody'}")
-        console.print(f"Give every member the file [bold]{path}[/bold]:")
-        console.print(f"  fedforget client join CLIENT --epoch {path}", style="dim")
+        console.print(f"Epoch {members['epoch']}: {safe(listed(sorted(new)) or 'nobody')}")
+        console.print(f"Give every member the file [bold]{safe(path)}[/bold]:", soft_wrap=True)
+        command = f"  fedforget client join CLIENT --epoch {safe(path)}"
+        console.print(command, style="dim", soft_wrap=True)
         console.print("  (a new member's first time: also --federation FILE)", style="dim")
 
     show(result, as_json, in_words)
@@ -216,7 +222,7 @@ def model(
     """
     from rich.table import Table
 
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.cli.words import write_table
     from fedforget.parties.server import open_server
 
@@ -238,13 +244,13 @@ def model(
     def in_words() -> None:
         shown = Table(title=f"{len(centres)} clusters, model {digest[:12]}…")
         for column in ("cluster", "records", *names[:6], *(["…"] if len(names) > 6 else [])):
-            shown.add_column(column, justify="right")
+            shown.add_column(safe(column), justify="right")
         for k, centre in enumerate(centres):
             cells = [f"{value:.4g}" for value in centre[:6]]
             shown.add_row(str(k), str(sizes[k]), *cells, *(["…"] if len(names) > 6 else []))
         console.print(shown)
         if out is not None:
-            console.print(f"Written to [bold]{out}[/bold]")
+            console.print(f"Written to [bold]{safe(out)}[/bold]", soft_wrap=True)
 
     show(result, as_json, in_words)
 
@@ -255,7 +261,7 @@ def audit(folder: Folder, as_json: Json = False) -> None:
 
     Example: `fedforget server audit server/`
     """
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.parties.server import open_server
 
     with plain_errors(), open_server(folder) as party:
@@ -268,7 +274,7 @@ def audit(folder: Folder, as_json: Json = False) -> None:
             " link of the chain fits."
         )
         for problem in problems:
-            console.print(f"[bold red]{problem}[/bold red]")
+            console.print(f"[bold red]{safe(problem)}[/bold red]")
         if not problems:
             console.print("[bold green]The model is the one that follows from the aggregate.[/]")
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from rich.markup import escape
+import numpy.typing as npt
 from rich.table import Table
 
+from fedforget.cli.console import listed, safe
 from fedforget.errors import FedforgetError
+from fedforget.parties.folders import writing_private
+
+Columns = dict[str, npt.NDArray[Any]]
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def table_of(values: dict[str, Any]) -> Table:
@@ -20,7 +27,7 @@ def table_of(values: dict[str, Any]) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in values.items():
-        table.add_row(name.replace("_", " "), escape(_in_words(value)))
+        table.add_row(safe(name.replace("_", " ")), safe(_in_words(value)))
     return table
 
 
@@ -31,40 +38,54 @@ def _in_words(value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case list():
-            return ", ".join(map(str, value)) or "—"
+            return listed(value) or "—"
         case dict():
-            return ", ".join(f"{key}: {item}" for key, item in value.items()) or "—"
+            return listed(f"{key}: {item}" for key, item in value.items()) or "—"
     return str(value)
 
 
 def write_table(path: Path, columns: dict[str, Any]) -> None:
-    """Columns as CSV, JSON, npz or Parquet, as the file's ending says."""
-    plain = {name: np.asarray(column) for name, column in columns.items()}
+    """Columns as CSV, JSON, npz or Parquet, as the file's ending says; for its owner alone."""
+    writers = {".csv": _csv, ".json": _json, ".npz": _npz, ".parquet": _parquet}
+    writer = writers.get(path.suffix.lower())
+    if writer is None:
+        raise FedforgetError(f"{path}: the ending must be .csv, .json, .npz or .parquet")
+    with writing_private(path) as file:
+        writer(file, {name: np.asarray(column) for name, column in columns.items()})
+
+
+def _csv(file: BinaryIO, columns: Columns) -> None:
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     try:
-        match path.suffix.lower():
-            case ".csv":
-                rows = zip(*(column.tolist() for column in plain.values()), strict=True)
-                with path.open("w", newline="", encoding="utf-8") as file:
-                    writer = csv.writer(file)
-                    writer.writerow(plain)
-                    writer.writerows([_safe(cell) for cell in row] for row in rows)
-            case ".json":
-                content = {name: column.tolist() for name, column in plain.items()}
-                path.write_text(json.dumps(content, indent=1), encoding="utf-8")
-            case ".npz":
-                with path.open("wb") as target:
-                    np.savez(target, **plain)  # type: ignore[arg-type]
-            case ".parquet":
-                import pyarrow as pa
-                import pyarrow.parquet as pq
-
-                pq.write_table(pa.table({k: pa.array(v.tolist()) for k, v in plain.items()}), path)
-            case _:
-                raise FedforgetError(f"{path}: the ending must be .csv, .json, .npz or .parquet")
-    except OSError as error:
-        raise FedforgetError(f"{path} cannot be written: {error.strerror}") from None
+        writer = csv.writer(text)
+        writer.writerow(map(_no_formula, columns))
+        writer.writerows([_no_formula(cell) for cell in row] for row in rows)
+    finally:
+        text.detach()  # the file is closed by whoever opened it
 
 
-def _safe(cell: Any) -> Any:
+def _json(file: BinaryIO, columns: Columns) -> None:
+    content = {name: column.tolist() for name, column in columns.items()}
+    file.write(json.dumps(content, indent=1, allow_nan=False).encode())
+
+
+def _npz(file: BinaryIO, columns: Columns) -> None:
+    # numpy.savez takes the arrays as keyword arguments, and cannot take one that is named "file".
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, column, allow_pickle=False)
+
+
+def _parquet(file: BinaryIO, columns: Columns) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: pa.array(column.tolist()) for name, column in columns.items()})
+    pq.write_table(table, file)
+
+
+def _no_formula(cell: Any) -> Any:
     """Text that a spreadsheet would take for a formula is quoted."""
-    return "'" + cell if isinstance(cell, str) and cell[:1] in "=+-@\t\r" else cell
+    return "'" + cell if isinstance(cell, str) and cell.startswith(_FORMULAS) else cell

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,8 @@ import numpy.typing as npt
 
 from fedforget.digests import Digest
 from fedforget.errors import ModelFileError
+from fedforget.incoming import Npz, parse_json
+from fedforget.private_files import private_file
 
 FORMAT = 1
 Arrays = dict[str, npt.NDArray[Any]]
@@ -42,27 +43,17 @@ def write(path: str | PathLike[str], header: dict[str, Any], arrays: Arrays) -> 
     text = json.dumps(header | {"seal": _seal(header, arrays)}, sort_keys=True)
     members: dict[str, Any] = {"header": np.frombuffer(text.encode(), dtype=np.uint8)}
     members |= arrays
-    # Only its owner may read it, and no leftover of a killed process is in its way.
-    descriptor, name = mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **members)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with private_file(target) as file:
+        np.savez(file, **members)
 
 
 def read(path: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], Arrays]:
     """Read a model file of one kind of estimator."""
     with open(path, "rb") as file:
         try:
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            header = json.loads(arrays.pop("header").tobytes())
+            with Npz(file, "the file") as archive:
+                arrays = {name: archive[name] for name in archive}
+            header = parse_json(arrays.pop("header").tobytes().decode(), "the header")
             seal = header.pop("seal")
         except Exception as error:  # zip files can be broken in more ways than can be listed
             raise ModelFileError(f"{os.fspath(path)} is not a saved model: {error}") from error

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, nearest
@@ -22,24 +23,33 @@ from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
 from fedforget.errors import DuplicateIdError, FedforgetError, UnknownIdError
 from fedforget.parties import receipts
-from fedforget.parties.database import ErasureError
+from fedforget.parties.database import ErasureError, erase_database
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.log import now
+from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import (
+    SCHEMA,
     Clusters,
     EncodedIds,
+    Request,
     Store,
+    StoreError,
     decoded_id,
     encoded_ids,
-    histogram_of,
     keys_of_stored,
-    plain_histogram,
 )
+from fedforget.parties.suppression import FILE as SUPPRESSION
+from fedforget.parties.suppression import SuppressionList
 from fedforget.parties.tables import ROWS_AT_A_TIME, Table
-from fedforget.protocol.client import Answered, Client, Ledger
-from fedforget.protocol.federation import Membership
-from fedforget.protocol.keys import Identity
+from fedforget.protocol.client import Client, check_adoption, newcomer
+from fedforget.protocol.errors import ProtocolError
+from fedforget.protocol.history import walk
+from fedforget.protocol.keys import Identity, digest_of
+from fedforget.protocol.ledger import Event, Followed, InputFixed, Leaving, Ledger, dump, load
+from fedforget.protocol.membership import Membership, SignedMembership
+from fedforget.protocol.rules import fewest_together
+from fedforget.text import check_name
 
 STORE = "client.sqlite"
 IDENTITY = "identity.key"
@@ -56,9 +66,9 @@ class ClientError(FedforgetError):
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What a request did: the salt is handed out here and stored nowhere."""
+    """What a request did.  The salt is kept until the receipt is written out."""
 
-    request: int
+    request: str
     records: int
     reseeded: int | None
     salt: str
@@ -66,15 +76,67 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class Audit:
-    """A fresh fit beside what is stored."""
+    """A fresh fit beside what is stored, and whatever else does not fit."""
 
     records: int
     stored: str
     fresh: str
+    problems: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        return self.stored == self.fresh
+        return self.stored == self.fresh and not self.problems
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A membership list beside the one before it: who came, went, and what will show."""
+
+    federation: FederationFile
+    before: Membership | None
+    membership: Membership
+
+    @property
+    def came(self) -> list[str]:
+        return list(self.membership.joined)
+
+    @property
+    def went(self) -> list[str]:
+        return (
+            []
+            if self.before is None
+            else sorted(set(self.before.position) - set(self.membership.position))
+        )
+
+    @property
+    def changed_keys(self) -> list[str]:
+        before = {} if self.before is None else self.before.keys
+        now = self.membership.keys
+        return sorted(name for name in now if name in before and now[name] != before[name])
+
+    @property
+    def suspended(self) -> list[str]:
+        return sorted(self.membership.suspended)
+
+    def will_show(self) -> list[str]:
+        """What the sums of the coming rounds will tell the server, beyond what they always do."""
+        listed, policy = self.membership, self.federation.policy()
+        fewest, lines = fewest_together(listed, policy), []
+        if listed.epoch > 1 and 0 < len(listed.joined) < fewest:
+            who = ", ".join(listed.joined)
+            lines.append(
+                f"{who}: so few join together that the next full round shows the sum of their"
+                " histograms"
+            )
+        lines += [
+            f"{name} is dropped while it is counted: the next full round shows its whole histogram"
+            for name in self.went
+            if name in listed.counted
+        ]
+        return lines + [
+            f"{name} is suspended: what it changed since round {listed.after_round} may show"
+            for name in self.suspended
+        ]
 
 
 class ClientParty:
@@ -113,24 +175,59 @@ class ClientParty:
     # -- setting up ----------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, folder: Path, name: str) -> dict[str, str]:
-        """Make a client; returns its enrolment, which the server takes."""
-        if not name or name == "*" or len(name) > 200:
-            raise ClientError("a client's name has 1 to 200 characters, and is not *")
+    def create(cls, folder: Path, name: str, *, suppression: Path | None = None) -> dict[str, str]:
+        """Make a client; returns its enrolment, which the server takes.
+
+        ``suppression`` is where the list of forgotten ids lies, if not in the directory.
+        """
+        check_name(name)
         identity = Identity(os.urandom(32))
-        enrolment = {"name": name, "key": identity.public.hex()}
-        with being_made(folder, (IDENTITY, SECRET, STORE, ENROLMENT)):
+        enrolment = {"name": name, "key": identity.public.data.hex()}
+        with being_made(folder, (IDENTITY, SECRET, STORE, ENROLMENT, SUPPRESSION)):
             write_private(folder / IDENTITY, identity.seed)
             write_private(folder / SECRET, os.urandom(16))
             store = Store(folder / STORE, create=True)
             with store.transaction():
                 store.put("name", name)
+                if suppression is not None:
+                    store.put("suppression", {"path": str(suppression.resolve()), "on": True})
             store.close()
             write_private(folder / ENROLMENT, json.dumps(enrolment, indent=1).encode())
         return enrolment
 
-    def join(self, federation: FederationFile | None, members: dict[str, Any]) -> dict[str, Any]:
-        """Take the federation file and a membership list; returns who came and went."""
+    def join(
+        self,
+        federation: FederationFile | None,
+        document: MembershipDocument,
+        *,
+        alone: bool = False,
+    ) -> Joined:
+        """Take the federation file and a membership list over; returns what comes with it."""
+        plan = self.plan_join(federation, document, alone=alone)
+        ours = self.federation
+        if ours is None:
+            write_private(self.folder / FEDERATION, plan.federation.text().encode())
+            self.federation = plan.federation
+            self._configure(plan.federation)
+        with self.store.transaction():
+            self.store.put("federation", plan.federation.text())
+            self.store.add_list(plan.membership.epoch, document.signed().data)
+            ledger = self.stored_ledger()
+            if ledger is None:
+                ledger = newcomer(plan.membership, self._n_features)
+            joins_alone = alone or ledger.joins_alone
+            self._store_ledger(structs.replace(ledger, joins_alone=joins_alone))
+        self._protocol = None
+        return plan
+
+    def plan_join(
+        self,
+        federation: FederationFile | None,
+        document: MembershipDocument,
+        *,
+        alone: bool = False,
+    ) -> Joined:
+        """What joining with a list would mean; nothing changes."""
         ours = self.federation
         if federation is None:
             federation = ours
@@ -140,32 +237,17 @@ class ClientParty:
             raise ClientError(
                 f"this client belongs to “{ours.name}”: {ours.difference(federation)}"
             )
-        receipts.check_membership(members, federation)
-        before = self.store.get("membership")
-        if before is not None and members["epoch"] <= before["epoch"]:
-            raise ClientError(f"epoch {members['epoch']} is not later than {before['epoch']}")
-        if members["keys"].get(self.name) != self.identity.public.hex():
-            raise ClientError(f"{self.name} is not on this list with its present key")
-        if ours is None:
-            write_private(self.folder / FEDERATION, federation.text().encode())
-            self.federation = federation
-            self._configure(federation)
-        with self.store.transaction():
-            self.store.put("federation", federation.text())
-            self.store.put("membership", members)
-            if self.store.get("ledger") is None:
-                self._store_ledger(Ledger(Histogram(self._n_features)))
-        self._protocol = None
-        old = set() if before is None else set(before["keys"])
-        new = set(members["keys"])
-        return {
-            "epoch": members["epoch"],
-            "came": sorted(new - old),
-            "went": sorted(old - new),
-            "changed_keys": sorted(
-                name for name in new & old if before["keys"][name] != members["keys"][name]
-            ),
-        }
+        protocol = federation.protocol_federation()
+        membership = document.checked(protocol.server_key, protocol.identifier)
+        room = federation.model.local_clusters * len(membership)
+        if membership.capacity != room:
+            raise ClientError(
+                f"the list has room for {membership.capacity} bins; its {len(membership)} members"
+                f" can have {room}"
+            )
+        lists, ledger = self.lists(), self.stored_ledger()
+        check_adoption(self.name, self.identity, protocol, lists, membership, ledger, alone)
+        return Joined(federation, lists[-1] if lists else None, membership)
 
     def _joined(self) -> FederationFile:
         if self.federation is None:
@@ -175,32 +257,44 @@ class ClientParty:
     # -- records -------------------------------------------------------------------------------
 
     def import_table(
-        self, table: Table, *, replace: bool = False, progress: Progress | None = None
+        self,
+        table: Table,
+        *,
+        replace: bool = False,
+        again: bool = False,
+        progress: Progress | None = None,
     ) -> dict[str, int]:
-        """Add the records of a table, all of them or none."""
+        """Add the records of a table, all of them or none.
+
+        Ids on the suppression list stay out and are counted, unless they may come ``again``.
+        """
         self._joined()
-        with self.store.transaction():
+        with self._suppression() as suppression, self.store.transaction():
+            gate = _Gate(suppression, {one.name for one in self.store.requests()}, again)
             held = self.store.index()
-            added = replaced = 0
+            added = replaced = row = 0
             seen = IdIndex()
             for ids, values in table.parts():
-                table.check_inside(values, self.config.grid.bounds, added)
+                table.check_inside(values, self.config.grid.bounds, row)
                 encoded = encoded_ids(ids.tolist())
-                self._check_fresh(table, encoded, seen, added)
-                again = [one for one in encoded if one in held]
-                if again and not replace:
-                    some = name_some([decoded_id(one) for one in again])
+                self._check_fresh(table, encoded, seen, row)
+                row += len(encoded)
+                kept = gate.admitted(table, encoded)
+                encoded, values = [encoded[at] for at in kept], values[kept]
+                known = [one for one in encoded if one in held]
+                if known and not replace:
+                    some = name_some([decoded_id(one) for one in known])
                     raise DuplicateIdError(
-                        f"{table.path}: {len(again)} ids are held already: {some}; nothing was"
+                        f"{table.path}: {len(known)} ids are held already: {some}; nothing was"
                         " imported (--replace forgets the old records first)"
                     )
-                self.store.remove([held.pop(one) for one in again], self._n_features)
+                self.store.remove([held.pop(one) for one in known], self._n_features)
                 self.store.add(encoded, values)
                 added += len(encoded)
-                replaced += len(again)
+                replaced += len(known)
                 if progress is not None:
-                    progress(len(encoded))
-            records = len(held) + len(seen)
+                    progress(len(ids))
+            records = len(held) + added
             if records > self.config.max_records:
                 raise ClientError(
                     f"{records} records do not fit: this grid has room for"
@@ -208,7 +302,9 @@ class ClientParty:
                 )
             del held, seen
             self._fit_again()
-        return {"added": added, "replaced": replaced, "records": records}
+            gate.forgive()
+        kept_out = gate.kept_out
+        return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
 
     def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> None:
         """Refuse an id that the file has had already; ``seen`` grows by those of this part."""
@@ -259,27 +355,48 @@ class ClientParty:
         lost = [step for step, seed in enumerate(clusters.seed_ids) if seed in held]
         reseeded = lost[0] + 1 if lost else None
         if dry_run:
-            return Forgotten(0, len(encoded), reseeded, "")
+            return Forgotten("", len(encoded), reseeded, "")
+        request = self._erase(encoded, wanted, held, clusters, reseeded)
+        salt = self.store.salt_of(request.tag)
+        assert salt is not None
+        return Forgotten(request.name, len(encoded), reseeded, salt.hex())
+
+    def _erase(
+        self,
+        encoded: list[bytes],
+        wanted: list[int | str],
+        held: Mapping[bytes, int],
+        clusters: Clusters,
+        reseeded: int | None,
+    ) -> Request:
+        """Erase records, and store the request that did it, in one transaction."""
         salt = os.urandom(receipts.SALT_BYTES)
         digests = sorted(receipts.request_digest(salt, one) for one in wanted)
-        number = 0
-        try:
-            with self.store.transaction():
-                rows = list(held.values())
-                if not lost:
-                    self._take_out(clusters, rows)
-                self.store.remove(rows, self._n_features)
-                if lost:
-                    self._fit_again()
-                else:
-                    self.store.set_clusters(clusters)
-                number = self.store.add_request(now(), len(digests), digests, reseeded)
-        except ErasureError as error:
-            raise ErasureError(
-                f"request {number} is stored and its records are forgotten, salt {salt.hex()}"
-                f" (not stored: keep it); but {error}"
-            ) from None
-        return Forgotten(number, len(encoded), reseeded, salt.hex())
+        request: Request | None = None
+        with self._suppression() as suppression:
+            try:
+                with self.store.transaction():
+                    rows = list(held.values())
+                    if reseeded is None:
+                        self._take_out(clusters, rows)
+                    self.store.remove(rows, self._n_features)
+                    if reseeded is None:
+                        self.store.set_clusters(clusters)
+                    else:
+                        self._fit_again()
+                    request = self.store.add_request(now(), len(digests), digests, salt, reseeded)
+                    # Before the erasure is final: an id must never be gone and not on the list.
+                    suppression.add(np.array(encoded, dtype=np.bytes_), request.name)
+            except ErasureError as error:
+                assert request is not None
+                raise ErasureError(
+                    f"request {request.name} is stored and its records are forgotten; but {error}"
+                ) from None
+            except BaseException:
+                if request is not None:
+                    suppression.remove_requests([request.name])
+                raise
+        return request
 
     def _take_out(self, clusters: Clusters, rows: Sequence[int]) -> None:
         """Take records out of the sizes and sums of their clusters; the seeds stand."""
@@ -296,38 +413,145 @@ class ClientParty:
             clusters.sizes,
         )
 
-    def leave(self) -> int:
-        """Erase all records; the next round takes this client out of the sum."""
+    def leave(self, *, alone: bool = False) -> int:
+        """Erase all records; a round with enough other leavers takes this client out of the sum.
+
+        ``alone`` if the operator accepts that the sum then shows this client's histogram.
+        """
         self._joined()
         with self.store.transaction():
             records = len(self.store)
             if records:
                 self.store.clear()
-                self.store.add_request(now(), records, None, 1)
-            self.store.put("leaving", True)
+                self.store.add_request(now(), records, None, b"", 1)
+            self._store_ledger(structs.replace(self.ledger(), leaving=Leaving(alone)))
+        self._protocol = None
         return records
+
+    def recover(self) -> dict[str, int]:
+        """Go on with a directory that was restored from a backup.
+
+        What the suppression list says was forgotten since is forgotten again; what the server
+        counts of this client is taken as unknown, so that a full round must come.
+        """
+        self._joined()
+        again = self._held_though_forgotten()
+        if again:
+            self.forget(again)
+        ledger = structs.replace(self.ledger(), base=None, pending=None, lock=None, recovering=True)
+        with self.store.transaction():
+            self._store_ledger(ledger)
+        self._protocol = None
+        return {"records_forgotten_again": len(again), "last_round_known": ledger.place.round}
+
+    def _held_though_forgotten(self) -> list[int | str]:
+        """Ids on the suppression list that are held all the same."""
+        with self._suppression() as suppression:
+            listed = suppression.entries()
+            if not listed:
+                return []
+            held = np.array(list(self.store.index()), dtype=np.bytes_)
+            if not len(held):
+                return []
+            digests = suppression.digests(held)
+        pairs = zip(held.tolist(), digests, strict=True)
+        return [decoded_id(one) for one, digest in pairs if digest in listed]
+
+    # -- the suppression list ------------------------------------------------------------------
+
+    @property
+    def _suppression_setting(self) -> dict[str, Any]:
+        setting: dict[str, Any] = self.store.get("suppression", {"path": None, "on": True})
+        return setting
+
+    @property
+    def keeps_suppression(self) -> bool:
+        """Whether ids stay on the list after the commit that forgets them."""
+        return bool(self._suppression_setting["on"])
+
+    @contextmanager
+    def _suppression(self) -> Iterator[SuppressionList]:
+        elsewhere = self._suppression_setting["path"]
+        path = self.folder / SUPPRESSION if elsewhere is None else Path(elsewhere)
+        suppression = SuppressionList(path, self._secret)
+        try:
+            yield suppression
+        finally:
+            suppression.close()
+
+    def set_suppression(self, *, on: bool | None = None, path: Path | None = None) -> None:
+        """Switch the list off or on, or move it to a place that is not restored with this."""
+        setting = self._suppression_setting
+        with self._suppression() as old:
+            entries, before = old.entries(), old.path
+        waiting = {one.name for one in self.store.requests()}
+        if on is False:
+            entries = {digest: name for digest, name in entries.items() if name in waiting}
+        place = before if path is None else path.resolve()
+        target = SuppressionList(place, self._secret)
+        try:
+            target.replace_all(entries)
+        finally:
+            target.close()
+        with self.store.transaction():
+            inside = place == self.folder / SUPPRESSION
+            self.store.put(
+                "suppression",
+                {"path": None if inside else str(place), "on": setting["on"] if on is None else on},
+            )
+        if place != before:
+            erase_database(before)
 
     # -- looking -------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        ledger = self.ledger() if self.federation is not None else None
-        membership = self.store.get("membership")
+        lists, ledger = self.lists(), self.stored_ledger()
         waiting = self.store.requests()
         keeps_old = bool(waiting) or (ledger is not None and ledger.pending is not None)
+        with self._suppression() as suppression:
+            suppressed = len(suppression)
         return {
             "name": self.name,
             "federation": None if self.federation is None else self.federation.name,
-            "epoch": None if membership is None else membership["epoch"],
+            "epoch": lists[-1].epoch if lists else None,
+            "fingerprint": lists[-1].fingerprint if lists else None,
             "records": len(self.store),
             "clusters": 0 if ledger is None else len(self.store.clusters(self._n_features).sizes),
-            "last_committed_round": None if ledger is None else ledger.committed[1],
+            "last_committed_round": None if ledger is None else ledger.place.round,
             "counted_in_round": None if ledger is None else ledger.base_round,
+            "needs_full_round": ledger is not None and ledger.needs_full,
             "requests_waiting": len(waiting),
-            "records_waiting": sum(one["records"] for one in waiting),
+            "records_waiting": sum(one.records for one in waiting),
             "keeps_last_committed_histogram": keeps_old,
             "receipts": len(self.store.receipts()),
-            "leaving": bool(self.store.get("leaving", False)),
+            "ids_suppressed": suppressed,
+            "suspended": bool(lists) and self.name in lists[-1].suspended,
+            "leaving": ledger is not None and ledger.leaving is not None,
+            "left": ledger is not None and ledger.left,
         }
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Requests that wait for a round, and those whose receipts were not written out."""
+
+        def line(name: str, tag: str, time: str, records: int, state: str) -> dict[str, Any]:
+            salt = self.store.salt_of(tag)
+            shown = salt.hex() if salt else None
+            return {
+                "request": name, "time": time, "records": records, "state": state, "salt": shown
+            }  # fmt: skip
+
+        found = [
+            line(one.name, one.tag, one.time, one.records, "waits for a round")
+            for one in self.store.requests()
+        ]
+        for receipt in self.store.receipts():
+            if self.store.salt_of(receipt.tag) is not None:
+                asked = json.loads(receipt.document)["request"]
+                state = "carried out; its receipt was not written out"
+                found.append(
+                    line(receipt.name, receipt.tag, asked["time"], asked["records"], state)
+                )
+        return found
 
     def labels(self, centres: Floats) -> tuple[list[int | str], Labels]:
         """Each record's cluster: the nearest of the model's centres, in the clustered space."""
@@ -357,16 +581,33 @@ class ClientParty:
             records=len(ids),
             stored=_state_digest(records, labels, clusters),
             fresh=_state_digest(records, fresh, _clusters_of(partition)),
+            problems=tuple(self._problems()),
         )
+
+    def _problems(self) -> Iterator[str]:
+        """What does not fit, beside the clusters."""
+        for table in self.store.strange_tables(SCHEMA):
+            yield f"{STORE} has a table that fedforget did not make: {table}"
+        for number in self.store.missing_requests():
+            yield f"request {number} is neither waiting nor has it a receipt"
+        back = self._held_though_forgotten()
+        if back:
+            yield f"{len(back)} records are held though they were forgotten: run client recover"
+        try:
+            ledger, lists = self.ledger(), self.lists()
+            federation = self._joined().protocol_federation()
+            letters = self.store.notices_after(0)
+            place = walk(lists, letters, federation.server_key, federation.policy)
+            if ledger.place != place:
+                yield "the ledger stands at another round than the stored commit notices"
+        except (ClientError, StoreError, ProtocolError) as error:
+            yield str(error)
 
     # -- rounds --------------------------------------------------------------------------------
 
-    def membership(self) -> Membership:
-        members = self.store.get("membership")
-        if members is None:
-            raise ClientError("this client has not joined a federation: run client join first")
-        keys = {name: bytes.fromhex(key) for name, key in members["keys"].items()}
-        return Membership(members["epoch"], keys, members["capacity"])
+    def lists(self) -> list[Membership]:
+        """The membership lists that were adopted, in their order."""
+        return [SignedMembership.parse(data).membership for data in self.store.lists_after(0)]
 
     def histogram(self) -> Histogram:
         """What the client would like to be counted with."""
@@ -376,79 +617,159 @@ class ClientParty:
     def protocol(self) -> Client:
         """The client's part of the protocol; its attempt under way lives in memory alone."""
         if self._protocol is None:
+            federation, lists = self._joined(), self.lists()
+            if not lists:
+                raise ClientError("this client has not joined a federation: run client join first")
             self._protocol = Client(
                 self.name,
                 self.identity,
-                self._joined().protocol_federation(),
-                self.membership(),
+                federation.protocol_federation(),
+                lists,
                 self.histogram,
                 self.ledger(),
+                self.store,
             )
         return self._protocol
 
     def receive(self, data: bytes) -> bytes | None:
         """Handle a message of the protocol; what must last is stored before the answer is given."""
         protocol = self.protocol
-        before = protocol.ledger
-        answer = protocol.receive(data)
-        after = protocol.ledger
-        if after != before:
-            with self.store.transaction():
-                self._store_ledger(after)
-                self._follow(before, after, data)
-        return answer
+        step = protocol.handle(data)
+        try:
+            if step.ledger is not protocol.ledger or step.events:
+                with self.store.transaction():
+                    self._store_ledger(step.ledger)
+                    for event in step.events:
+                        self._take(event)
+        except BaseException:
+            # Begin again from what is stored, whatever that is.
+            self._protocol = None
+            raise
+        protocol.accept(step)
+        return step.answer
 
-    def _follow(self, before: Ledger, after: Ledger, data: bytes) -> None:
-        """Requests travel with the histogram that carries them, and end in receipts."""
-        if after.pending is not None and before.pending is None:
-            self.store.send_requests(after.pending_round)
-        if after.committed == before.committed:
-            if after.pending is None and before.pending is not None:
-                self.store.unsend_requests()
+    def _take(self, event: Event) -> None:
+        """Requests travel with the input that carries them, and end in receipts."""
+        match event:
+            case InputFixed():
+                self.store.send_requests(event.attempt)
+            case Followed():
+                self.store.add_notice(event.round, event.letter)
+                if event.attempt is not None:
+                    self._close_requests(event)
+
+    def _close_requests(self, event: Followed) -> None:
+        closed = self.store.requests(event.attempt)
+        if not closed:
             return
-        assert self._protocol is not None
-        notice = self._protocol.notice
-        assert notice is not None
-        for request in self.store.requests(sent=True):
-            if request["round"] == after.base_round:
-                document = receipts.issue(
-                    self._joined(),
-                    self.name,
-                    self.identity,
-                    request,
-                    self.store.get("membership"),
-                    self.store.get("notice"),
-                    notice,
-                )
-                self.store.close_request(request["number"], json.dumps(document, indent=1))
-        if after.pending is None:
-            self.store.unsend_requests()
-        self.store.put("notice", notice)
+        named = [
+            one
+            for one in map(SignedMembership.parse, self.store.lists_after(0))
+            if one.membership.digest == event.context.membership
+        ]
+        for request in closed:
+            document = receipts.issue(
+                self._joined(),
+                self.name,
+                self.identity,
+                request,
+                MembershipDocument.of(named[0]),
+                self.store.notice(event.round - 1),
+                event.letter,
+                event.round,
+                suppression=self.keeps_suppression,
+            )
+            self.store.close_request(request, receipts.text_of(document))
+        if not self.keeps_suppression:
+            with self._suppression() as suppression:
+                suppression.remove_requests(one.name for one in closed)
+
+    def write_receipts(self, out: Path) -> list[tuple[Path, str | None]]:
+        """Write every receipt to a file; returns each path, with its salt if it is still kept.
+
+        The salt of a receipt that was written out is kept no longer.
+        """
+        written: list[tuple[Path, str | None]] = []
+        try:
+            out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClientError(f"{out} cannot be made: {error.strerror}") from None
+        for one in self.store.receipts():
+            path = out / f"receipt-{one.name}.json"
+            write_private(path, one.document.encode(), replace=False)
+            salt = self.store.salt_of(one.tag)
+            written.append((path, salt.hex() if salt else None))
+        with self.store.transaction():
+            for one in self.store.receipts():
+                self.store.erase_salt(one.tag)
+        return written
 
     def ledger(self) -> Ledger:
-        plain = self.store.get("ledger")
-        if plain is None:
-            return Ledger(Histogram(self._n_features))
-        answered = plain["answered"]
-        return Ledger(
-            base=histogram_of(plain["base"], self._n_features),
-            base_round=plain["base_round"],
-            pending=histogram_of(plain["pending"], self._n_features),
-            pending_round=plain["pending_round"],
-            seen=tuple(plain["seen"]),
-            committed=tuple(plain["committed"]),
-            unmasked_since=plain["unmasked_since"],
-            answered=None
-            if answered is None
-            else Answered(answered[0], answered[1], tuple(answered[2])),
-        )
+        """What the protocol remembers."""
+        ledger = self.stored_ledger()
+        if ledger is None:
+            raise ClientError("this client has not joined a federation: run client join first")
+        return ledger
+
+    def stored_ledger(self) -> Ledger | None:
+        """The same, None before the client has joined."""
+        data = self.store.get("ledger")
+        if data is None:
+            return None
+        try:
+            if self.store.get("ledger_seal") != self._seal(data):
+                raise StoreError(f"{self.folder / STORE}: the stored ledger was altered")
+            ledger: Ledger = load(data)
+        except (ValueError, TypeError) as error:
+            raise StoreError(f"{self.folder / STORE}: the stored ledger is damaged") from error
+        return ledger
 
     def _store_ledger(self, ledger: Ledger) -> None:
-        plain = asdict(ledger) | {
-            "base": plain_histogram(ledger.base),
-            "pending": plain_histogram(ledger.pending),
-        }
-        self.store.put("ledger", plain)
+        data = dump(ledger)
+        self.store.put("ledger", data)
+        self.store.put("ledger_seal", self._seal(data))
+
+    def _seal(self, data: bytes) -> bytes:
+        """Tells a ledger that was changed by hand from one that was stored."""
+        return digest_of(b"ledger", self.identity.seed, data)
+
+
+class _Gate:
+    """Which ids of a table may come in."""
+
+    def __init__(self, suppression: SuppressionList, waiting: set[str], again: bool) -> None:
+        self._suppression = suppression
+        self._entries = suppression.entries()
+        self._waiting = waiting
+        self._again = again
+        self._forgiven: list[bytes] = []
+        self.kept_out = 0
+
+    def admitted(self, table: Table, encoded: list[bytes]) -> list[int]:
+        """Positions of the ids that may come in."""
+        everybody = list(range(len(encoded)))
+        if not self._entries or not encoded:
+            return everybody
+        digests = self._suppression.digests(np.array(encoded, dtype=np.bytes_))
+        listed = [at for at in everybody if digests[at] in self._entries]
+        soon = [at for at in listed if self._entries[digests[at]] in self._waiting]
+        if soon:
+            some = name_some([decoded_id(encoded[at]) for at in soon])
+            raise ClientError(
+                f"{table.path}: {len(soon)} ids wait to be forgotten by the next round: {some};"
+                " nothing was imported. Import them after that round, with --again"
+            )
+        if self._again:
+            self._forgiven += [digests[at] for at in listed]
+            return everybody
+        self.kept_out += len(listed)
+        out = set(listed)
+        return [at for at in everybody if at not in out]
+
+    def forgive(self) -> None:
+        """Take those who came again off the list."""
+        if self._forgiven:
+            self._suppression.remove(self._forgiven)
 
 
 @contextmanager

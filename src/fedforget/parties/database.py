@@ -10,9 +10,11 @@ own, which is cleared as a whole, and records lie in blobs that are overwritten 
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +35,26 @@ class ErasureError(StoreError):
     """A change was stored, but what it deleted could not be overwritten yet."""
 
 
+@dataclass(frozen=True)
+class Schema:
+    """The tables of a file.  ``too_old`` says what to do with a file of an earlier version."""
+
+    version: int
+    statements: str
+    too_old: str = ""
+
+
 class Database:
     """An open file, for this process alone.
 
     Parameters
     ----------
     path : the file.
-    schema : for each version of the file's tables, the statements that lead to it.
+    schema : the tables, and their version.
     create : make the file; it must not exist.
     """
 
-    def __init__(self, path: Path, schema: Sequence[str], *, create: bool = False) -> None:
+    def __init__(self, path: Path, schema: Schema, *, create: bool = False) -> None:
         self.path = path
         if not create and not path.exists():
             raise StoreError(f"{path} is missing: this is no party's directory")
@@ -60,7 +71,7 @@ class Database:
             if self.execute("PRAGMA secure_delete") != _OVERWRITES:
                 raise StoreError("this build of SQLite cannot overwrite what is deleted")
             self._empty_old_log()
-            self._migrate(schema)
+            self._check_version(schema, create)
         except BaseException:
             self._db.close()
             raise
@@ -75,18 +86,28 @@ class Database:
         except ErasureError as error:
             raise StoreError(f"an earlier change must be completed first: {error}") from None
 
-    def _migrate(self, schema: Sequence[str]) -> None:
+    def _check_version(self, schema: Schema, create: bool) -> None:
         version = self.execute("PRAGMA user_version")[0][0]
-        if version > len(schema):
-            raise StoreError(
-                f"{self.path} has schema {version}, this version of fedforget knows up to"
-                f" {len(schema)}; use a newer one"
-            )
-        for number in range(version, len(schema)):
+        if create or version == 0:
             with self.transaction():
-                for statement in schema[number].split(";"):
+                for statement in schema.statements.split(";"):
                     self.execute(statement)
-                self.execute(f"PRAGMA user_version = {number + 1}")
+                self.execute(f"PRAGMA user_version = {schema.version}")
+        elif version > schema.version:
+            raise StoreError(
+                f"{self.path} has schema {version}, this version of fedforget knows"
+                f" {schema.version}; use a newer one"
+            )
+        elif version < schema.version:
+            raise StoreError(f"{self.path} was made by an earlier fedforget: {schema.too_old}")
+
+    def strange_tables(self, schema: Schema) -> list[str]:
+        """Tables that this package did not make."""
+        rows = self.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")
+        ours = set(re.findall(r"CREATE TABLE (\w+)", schema.statements)) | {"sqlite_sequence"}
+        return sorted(
+            name for (name,) in rows if name not in ours and not name.startswith("value_")
+        )
 
     # -- statements ----------------------------------------------------------------------------
 
@@ -155,6 +176,10 @@ class Database:
         self.execute(f"DELETE FROM value_{name}")
         self.execute(f"INSERT INTO value_{name} VALUES (?)", (data,))
 
+    def discard(self, name: str) -> None:
+        """Erase a value."""
+        self.execute(f"DROP TABLE IF EXISTS value_{name}")
+
     def get(self, name: str, default: Any = None) -> Any:
         known = self.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (f"value_{name}",))
         rows = self.execute(f"SELECT content FROM value_{name}") if known else []
@@ -164,6 +189,16 @@ class Database:
             return msgspec.msgpack.decode(rows[0][0])
         except (msgspec.DecodeError, TypeError, ValueError):
             raise StoreError(f"{self.path}: the stored {name} is damaged") from None
+
+
+def erase_database(path: Path) -> None:
+    """Overwrite and remove a file, and what SQLite puts beside it."""
+    for ending in ("", "-wal", "-shm"):
+        one = path.with_name(path.name + ending)
+        if one.exists():
+            with one.open("r+b") as file:
+                file.write(bytes(one.stat().st_size))
+            one.unlink()
 
 
 def _in_words(error: sqlite3.Error) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -21,10 +23,16 @@ from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration, Representatives, ServerPoints
 from fedforget.digests import Digest
 from fedforget.errors import FedforgetError
+from fedforget.incoming import IncomingFileError, read_text
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy, too_demanding
+from fedforget.protocol.keys import PublicKey
+from fedforget.text import LONGEST_LABEL, UnsafeNameError, check_label, check_name, visible
 
-VERSION = 1
+VERSION = 2
+MAX_BYTES = 16 << 20
+LONGEST_LINE = 4000
+"""The longest line that this module writes, with the longest name of a column, is shorter."""
 Scale = Literal["none", "box"]
 
 
@@ -84,18 +92,20 @@ class FederationFile:
     @classmethod
     def read(cls, path: Path) -> FederationFile:
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise FederationFileError(f"{path} cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise FederationFileError(f"{path} is not UTF-8 text") from None
+            text = read_text(path, MAX_BYTES)
+        except IncomingFileError as error:
+            raise FederationFileError(str(error)) from None
         return cls.parse(text, str(path))
 
     @classmethod
     def parse(cls, text: str, source: str = "federation.toml") -> FederationFile:
+        _check_lines(text, source)
         try:
             data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except RecursionError:
+            line = _deepest_line(text)
+            raise FederationFileError(f"{source}, line {line}: it is nested too deeply") from None
+        except ValueError as error:  # TOML's own errors, and numbers that Python does not take
             raise FederationFileError(f"{source}: {error}") from None
         return _Reader(source, text).federation(data)
 
@@ -180,14 +190,18 @@ class FederationFile:
         return Federation(
             identifier=bytes.fromhex(self.identifier),
             configuration=self.digest,
-            server_key=bytes.fromhex(self.server_key),
+            server_key=PublicKey(bytes.fromhex(self.server_key)),
             levels=tuple(levels.tolist()),
             first_capacity=self.protocol.first_capacity,
-            policy=Policy(
-                dropout=self.protocol.dropout,
-                colluding=self.protocol.colluding,
-                minimum=self.protocol.minimum,
-            ),
+            policy=self.policy(),
+        )
+
+    def policy(self) -> Policy:
+        """What is expected of the members."""
+        return Policy(
+            dropout=self.protocol.dropout,
+            colluding=self.protocol.colluding,
+            minimum=self.protocol.minimum,
         )
 
 
@@ -200,6 +214,35 @@ def check_unchanged(federation: FederationFile, stored: str | None, path: Path) 
         raise FederationFileError(
             f"{path} was changed after this party was set up with it: {difference}"
         )
+
+
+def _check_lines(text: str, source: str) -> None:
+    """Refuse lines that no federation file has: endless numbers, thousands of brackets."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > LONGEST_LINE:
+            raise FederationFileError(
+                f"{source}, line {number}: it has more than {LONGEST_LINE} characters"
+            )
+
+
+def _deepest_line(text: str) -> int:
+    """Where most brackets are open; near enough, since some may stand in strings."""
+    depth, deepest, found = 0, 0, 1
+    for number, line in enumerate(text.split("\n"), 1):
+        depth += line.count("[") + line.count("{") - line.count("]") - line.count("}")
+        if depth > deepest:
+            deepest, found = depth, number
+    return found
+
+
+def _quoted(value: Any) -> str:
+    """A value of a file as an error message shows it: printable, and short."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "a table"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _toml(value: Any) -> str:
@@ -219,10 +262,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     "model.max_iter": (1, 10**6),
     "protocol.dropout": (0.0, 0.999),
     "protocol.colluding": (0.0, 0.999),
-    "protocol.minimum": (1, 10**5),
+    "protocol.minimum": (2, 10**5),
     "protocol.first_capacity": (1, 10**6),
     "protocol.deadline": (0.001, 10**6),
 }
+_KINDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 _HEX = {"identifier": 16, "server_key": 32, "model.public_seed": 16}
 
 
@@ -231,11 +275,15 @@ class _Reader:
 
     def __init__(self, source: str, text: str) -> None:
         self.source = source
-        self.lines = text.splitlines()
+        self.lines = text.split("\n")
 
     def federation(self, data: dict[str, Any]) -> FederationFile:
-        if data.get("version") != VERSION:
-            raise self.error("version", f"must be {VERSION}, got {data.get('version')!r}")
+        version = data.get("version")
+        # True and 1.0 would be equal to it.
+        if type(version) is not int or version != VERSION:
+            earlier = "; it was made by an earlier fedforget: set the federation up anew with"
+            advice = f"{earlier} `server init`" if version == 1 else ""
+            raise self.error("version", f"must be {VERSION}, got {_quoted(version)}{advice}")
         known = {"version", "name", "identifier", "server_key", "model", "protocol", "features"}
         self.no_others(data, known, "")
         result = FederationFile(
@@ -246,16 +294,18 @@ class _Reader:
             protocol=self.part(data, "protocol", ProtocolPart),
             features=self.features(data),
         )
-        if not result.name:
-            raise self.error("name", "must not be empty")
+        with self.explained("name"):
+            check_name(result.name)
         if too_demanding(result.protocol.dropout, result.protocol.colluding):
             raise self.error("protocol.dropout", "twice, plus protocol.colluding, must be below 1")
         return result
 
     def part(self, data: dict[str, Any], title: str, kind: type[Any]) -> Any:
-        section = data.get(title)
-        if not isinstance(section, dict):
+        if title not in data:
             raise self.error(title, "is missing: there must be a section of this name")
+        section = data[title]
+        if not isinstance(section, dict):
+            raise self.error(title, f"must be a section, got {_quoted(section)}")
         hints = get_type_hints(kind)
         self.no_others(section, set(hints), f"{title}.")
         return kind(**{key: self.value(section, key, hints[key], f"{title}.") for key in hints})
@@ -267,14 +317,21 @@ class _Reader:
         found: list[Feature] = []
         for number, entry in enumerate(entries, 1):
             prefix = f"features[{number}]."
+            if not isinstance(entry, dict):
+                raise self.error(
+                    "features",
+                    f"must hold tables, [[features]]; number {number} is {_quoted(entry)}",
+                )
             self.no_others(entry, {"name", "low", "high"}, prefix)
             feature = Feature(
                 self.value(entry, "name", str, prefix),
                 self.value(entry, "low", float, prefix),
                 self.value(entry, "high", float, prefix),
             )
-            if not feature.name or any(feature.name == other.name for other in found):
-                raise self.error(f"{prefix}name", f"{feature.name!r} is empty or there twice")
+            with self.explained(f"{prefix}name"):
+                check_label(feature.name, "the column", LONGEST_LABEL)
+            if any(feature.name == other.name for other in found):
+                raise self.error(f"{prefix}name", f"{_quoted(feature.name)} is there twice")
             if max(abs(feature.low), abs(feature.high)) > MAX_MAGNITUDE:
                 raise self.error(f"{prefix}high", f"and low must lie within ±{MAX_MAGNITUDE:g}")
             if not feature.low <= feature.high:
@@ -290,18 +347,22 @@ class _Reader:
         choices = get_args(kind)
         if choices:
             if value not in choices:
-                raise self.error(path, f"must be one of {', '.join(choices)}; got {value!r}")
+                raise self.error(path, f"must be one of {', '.join(choices)}; got {_quoted(value)}")
             return value
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            if value.bit_length() > 1000:  # more than a float takes
+                raise self.error(path, f"must be finite, got {_quoted(value)}")
             value = float(value)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-            raise self.error(path, f"must be a {kind.__name__}, got {value!r}")
+            raise self.error(path, f"must be {_KINDS[kind]}, got {_quoted(value)}")
         if kind is float and not np.isfinite(value):
             raise self.error(path, f"must be finite, got {value!r}")
         if path in _RANGES:
             low, high = _RANGES[path]
             if not low <= value <= high:
-                raise self.error(path, f"must be between {low:g} and {high:g}, got {value!r}")
+                raise self.error(
+                    path, f"must be between {low:g} and {high:g}, got {_quoted(value)}"
+                )
         if path in _HEX and not re.fullmatch(rf"[0-9a-f]{{{2 * _HEX[path]}}}", value):
             raise self.error(path, f"must be {2 * _HEX[path]} hexadecimal digits")
         return value
@@ -311,29 +372,45 @@ class _Reader:
             if key not in known:
                 raise self.error(prefix + key, "is not a key of a federation file")
 
+    @contextmanager
+    def explained(self, path: str) -> Iterator[None]:
+        """Say where an unsafe name stands."""
+        try:
+            yield
+        except UnsafeNameError as error:
+            raise self.error(path, f"cannot be used: {error}") from None
+
     def error(self, path: str, problem: str) -> FederationFileError:
         line = self.line_of(path)
         where = f", line {line}" if line else ""
-        return FederationFileError(f"{self.source}{where}: {path} {problem}")
+        return FederationFileError(f"{self.source}{where}: {visible(path)} {problem}")
 
     def line_of(self, path: str) -> int | None:
         """Where a key stands, or the section that it is missing from."""
-        *section, key = path.split(".")
-        title, _, number = (section[0] if section else "").partition("[")
-        start = 0
-        if title:
-            wanted = int(number.rstrip("]")) if number else 1
-            heads = [
-                at
-                for at, line in enumerate(self.lines, 1)
-                if re.match(rf"\s*\[+\s*{re.escape(title)}\s*\]", line)
-            ]
-            if len(heads) < wanted:
-                return None
-            start = heads[wanted - 1]
+        parts = _PATH.fullmatch(path)
+        assert parts is not None
+        title, number, key = parts.groups()
+        if title is None:
+            return self._key(0, key) or self._head(key)
+        start = self._head(title, int(number or 1))
+        if start is None:  # the section is a value, or has parts only
+            return self._key(0, title) or self._head(title, end=r"[\].]")
+        return self._key(start, key) or start
+
+    def _head(self, title: str, wanted: int = 1, end: str = r"\]") -> int | None:
+        """The line of a section's head; of its nth one, if it may be there several times."""
+        head = re.compile(rf"\s*\[+\s*[\"']?{re.escape(title)}[\"']?\s*{end}")
+        heads = [at for at, line in enumerate(self.lines, 1) if head.match(line)]
+        return heads[wanted - 1] if len(heads) >= wanted else None
+
+    def _key(self, start: int, key: str) -> int | None:
+        """The first line after ``start``, in the same section, that gives a key its value."""
         for at in range(start, len(self.lines)):
-            if re.match(rf"\s*\[*\s*[\"']?{re.escape(key)}[\"']?\s*[\]=]", self.lines[at]):
+            if re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", self.lines[at]):
                 return at + 1
             if re.match(r"\s*\[", self.lines[at]):
                 break
-        return start or None
+        return None
+
+
+_PATH = re.compile(r"(?:(model|protocol|features)(?:\[(\d+)\])?\.)?(.*)", re.DOTALL)

@@ -8,8 +8,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from fedforget.errors import FedforgetError
+from fedforget.private_files import is_leftover, private_file
 
 LOCK = "lock"
 UNFINISHED = ".unfinished"
@@ -62,7 +64,8 @@ def _check_vacant(folder: Path, ours: set[str]) -> list[Path]:
     held = [path for path in folder.iterdir() if path.name != LOCK] if folder.exists() else []
     begun = folder / UNFINISHED in held
     for path in held:
-        if not begun or path.name not in ours or not stat.S_ISREG(path.lstat().st_mode):
+        known = path.name in ours or is_leftover(path.name)
+        if not begun or not known or not stat.S_ISREG(path.lstat().st_mode):
             raise FolderError(f"{folder} is not empty; choose another directory")
     return held
 
@@ -87,23 +90,53 @@ def check_private(folder: Path) -> None:
             )
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
+def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
+    """Write a file that only its owner can read, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file; a symbolic link is refused.
+    data : bytes
+        What it shall hold.
+    replace : bool
+        Replace an older file.  Otherwise one that holds the same is left alone, and one that holds
+        anything else is an error.
+
+    Raises
+    ------
+    FolderError
+        If it cannot be written; an older file is as it was.
+    """
+    if not replace and _content(path, len(data)) == data:
+        return
+    with writing_private(path, replace=replace) as file:
+        file.write(data)
+
+
+@contextmanager
+def writing_private(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
+    """The same for a file that is written piece by piece, in the body of the ``with``."""
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+        with private_file(path, replace=replace) as file:
+            yield file
+    except FileExistsError:
+        raise FolderError(
+            f"{path} is there already, with another content; choose another place"
+        ) from None
     except OSError as error:
-        raise FolderError(f"{path} cannot be written: {error.strerror}") from None
+        raise FolderError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _content(path: Path, n_bytes: int) -> bytes | None:
+    """The beginning of a plain file, one byte more than asked for; None if there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return file.read(n_bytes + 1) if plain else None
 
 
 def read_key(path: Path, n_bytes: int, what_to_do: str) -> bytes:

@@ -13,7 +13,8 @@ from typing import Any
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.receipts import canonical
-from fedforget.protocol.keys import Identity, signed_by
+from fedforget.protocol.errors import BadSignatureError
+from fedforget.protocol.keys import Identity, PublicKey
 
 _DOMAIN = b"fedforget log 1\0"
 BEGINNING = "0" * 64
@@ -47,7 +48,7 @@ def next_entry(
     return entry | {"signature": identity.sign(_DOMAIN + canonical(entry)).hex()}
 
 
-def check_chain(entries: Iterable[dict[str, Any]], server_key: bytes) -> int:
+def check_chain(entries: Iterable[dict[str, Any]], server_key: PublicKey) -> int:
     """Walk the log; returns its length, or raises at the first entry that does not fit."""
     before: dict[str, Any] | None = None
     for count, entry in enumerate(entries, 1):
@@ -61,8 +62,9 @@ def check_chain(entries: Iterable[dict[str, Any]], server_key: bytes) -> int:
                 raise LogError(f"{name} is numbered {entry['number']}: one is missing or moved")
             if entry["previous"] != (BEGINNING if before is None else entry_digest(before)):
                 raise LogError(f"log entry {count - 1} was changed after {name} was written")
-            if not signed_by(server_key, signature, _DOMAIN + canonical(unsigned)):
-                raise LogError(f"{name} was changed, or not signed by the server")
+            server_key.verify(signature, _DOMAIN + canonical(unsigned))
+        except BadSignatureError:
+            raise LogError(f"{name} was changed, or not signed by the server") from None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LogError(f"{name} is damaged: {error}") from None
         before = entry

@@ -1,9 +1,9 @@
 """Receipts: what shows, to somebody who was not there, that a request was carried out.
 
-A receipt is JSON.  It holds the server's signed commit notices before and after the removal, the
-server-signed membership list that names the client's key, and the client's own statement of what it
-erased; the client signs the whole.  The server signs nothing that tells it who asked.
-``docs/receipt.md`` specifies the format.
+A receipt is JSON.  It holds the commit notices before and after the removal, with the signatures of
+the members who agreed to the sum, the membership list under which that was, and the client's own
+statement of what it erased; the client signs the whole.  The server signs nothing that tells it who
+asked.  ``docs/receipt.md`` specifies the format.
 """
 
 from __future__ import annotations
@@ -12,18 +12,30 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from fedforget.clustering.ids import encode_id
 from fedforget.errors import FedforgetError
+from fedforget.incoming import IncomingFileError, read_json
 from fedforget.parties.federation_file import FederationFile
-from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.keys import Identity, signed_by
-from fedforget.protocol.messages import Letter, Notice, Payload
+from fedforget.parties.membership_file import Hex, MembershipDocument
+from fedforget.parties.store import Request
+from fedforget.protocol.errors import BadSignatureError, ProtocolError
+from fedforget.protocol.history import check_consents, consent_of, link_of
+from fedforget.protocol.keys import Identity
+from fedforget.protocol.membership import Membership, Number
+from fedforget.protocol.messages import Context, Letter, Notice
+from fedforget.protocol.rules import Quorum, Requirements
+from fedforget.text import UnsafeNameError, check_name
 
-VERSION = 1
+VERSION = 2
 SALT_BYTES = 16
+CLOCKS_MAY_DIFFER = timedelta(days=1)
 ERASED = (
     "the records' ids and values, their cluster labels, and every sum and seed that depended on"
     " them, in this client's store (overwritten in place); the histogram that still counted them,"
@@ -31,27 +43,55 @@ ERASED = (
 )
 NOT_COVERED = (
     "backups and copies outside the client's directory; blocks that a disk or file system has put"
-    " aside; what others have learnt from models published before"
+    " aside; what others have learnt from models published before; records that were imported again"
+    " after the request"
 )
-_DOMAIN = b"fedforget receipt 1\0"
-_KEYS = (
-    "version",
-    "federation",
-    "configuration",
-    "client",
-    "request",
-    "round",
-    "membership",
-    "notice_before",
-    "notice_after",
-    "erased",
-    "not_covered",
-    "client_signature",
+SUPPRESSED = (
+    "a keyed digest of each id is kept on the client's suppression list, so that an old export"
+    " does not bring the records back unnoticed"
 )
+NOT_SUPPRESSED = "the client keeps no suppression list: an old export can bring the records back"
+_DOMAIN = b"fedforget receipt 2\0"
 
 
 class ReceiptError(FedforgetError):
     """A receipt that does not prove what it claims; the message says what is wrong."""
+
+
+class FederationName(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which federation."""
+
+    name: str
+    identifier: Hex
+
+
+class RequestPart(Struct, frozen=True, forbid_unknown_fields=True):
+    """What was asked for.  There are no digests where it was for everything."""
+
+    number: Number
+    tag: Hex
+    time: str
+    records: Number
+    digests: tuple[Hex, ...] | None
+    seeds_drawn_again_from: int | None
+
+
+class Receipt(Struct, frozen=True, forbid_unknown_fields=True):
+    """A receipt as it is written."""
+
+    version: int
+    federation: FederationName
+    configuration: Hex
+    client: str
+    request: RequestPart
+    round: Number
+    membership: MembershipDocument
+    notice_before: Hex | None
+    notice_after: Hex
+    erased: str
+    suppression: str
+    not_covered: str
+    client_signature: Hex = ""
 
 
 def request_digest(salt: bytes, identifier: int | str) -> str:
@@ -59,58 +99,79 @@ def request_digest(salt: bytes, identifier: int | str) -> str:
     return hashlib.sha256(b"fedforget request 1\0" + salt + encode_id(identifier)).hexdigest()
 
 
-def canonical(document: dict[str, Any]) -> bytes:
+def canonical(document: Any) -> bytes:
     """The bytes that are signed: JSON with sorted keys and no white space."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _statement(receipt: Receipt) -> bytes:
+    plain = msgspec.to_builtins(receipt)
+    del plain["client_signature"]
+    return _DOMAIN + canonical(plain)
+
+
+def text_of(receipt: Receipt) -> str:
+    """The receipt as a file holds it."""
+    return json.dumps(msgspec.to_builtins(receipt), indent=1, ensure_ascii=False)
 
 
 def issue(
     federation: FederationFile,
     client: str,
     identity: Identity,
-    request: dict[str, Any],
-    membership: dict[str, Any],
+    request: Request,
+    membership: MembershipDocument,
     before: bytes | None,
     after: bytes,
-) -> dict[str, Any]:
-    """A receipt for one request, signed by the client."""
-    statement = {
-        "version": VERSION,
-        "federation": {"name": federation.name, "identifier": federation.identifier},
-        "configuration": federation.digest.hex(),
-        "client": client,
-        "request": {
-            "number": request["number"],
-            "time": request["time"],
-            "records": request["records"],
-            "digests": request["digests"],
-            "seeds_drawn_again_from": request["reseeded"],
-        },
-        "round": request["round"],
-        "membership": membership,
-        "notice_before": None if before is None else before.hex(),
-        "notice_after": after.hex(),
-        "erased": ERASED,
-        "not_covered": NOT_COVERED,
-    }
-    signature = identity.sign(_DOMAIN + canonical(statement)).hex()
-    return statement | {"client_signature": signature}
+    round_number: int,
+    *,
+    suppression: bool,
+) -> Receipt:
+    """A receipt for one request, signed by the client.
+
+    ``membership`` is the list that the notice ``after`` names.
+    """
+    unsigned = Receipt(
+        version=VERSION,
+        federation=FederationName(federation.name, federation.identifier),
+        configuration=federation.digest.hex(),
+        client=client,
+        request=RequestPart(
+            number=request.number,
+            tag=request.tag,
+            time=request.time,
+            records=request.records,
+            digests=None if request.digests is None else tuple(request.digests),
+            seeds_drawn_again_from=request.reseeded,
+        ),
+        round=round_number,
+        membership=membership,
+        notice_before=None if before is None else before.hex(),
+        notice_after=after.hex(),
+        erased=ERASED,
+        suppression=SUPPRESSED if suppression else NOT_SUPPRESSED,
+        not_covered=NOT_COVERED,
+    )
+    signature = identity.sign(_statement(unsigned)).hex()
+    return msgspec.structs.replace(unsigned, client_signature=signature)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What a checked receipt proves."""
+    """What a checked receipt proves.  ``remarks`` are what a reader should know besides."""
 
     client: str
     federation: str
     round: int
     epoch: int
+    signed_by: int
     records: int
     requested: str
     model_before: str | None
     model_after: str
     covered: tuple[str, ...] | None
     everything: bool
+    remarks: tuple[str, ...]
 
     def sentences(self) -> list[str]:
         """In plain words."""
@@ -118,9 +179,11 @@ class Proof:
         if self.everything:
             records += ", all that it held"
         where = f"round {self.round} (epoch {self.epoch})"
+        signed = f"{self.signed_by} members signed whose inputs that round counted"
+        server = f"The server of “{self.federation}”"
         lines = [
             f"{who} states that it erased {records}, as asked on {self.requested}.",
-            f"The server of “{self.federation}” states that {where} counts {who} as it was then.",
+            f"{server} states that {where} counts {who} as it was then; {signed}.",
             f"The model after it has the digest {self.model_after}.",
         ]
         if self.model_before is None:
@@ -132,162 +195,203 @@ class Proof:
         if self.covered is not None:
             names = ", ".join(self.covered) or "none of the ids given"
             lines.append(f"The request covered: {names}.")
-        return lines
+        return lines + [f"Note: {remark}" for remark in self.remarks]
 
 
 def read(path: Path) -> dict[str, Any]:
+    """A receipt's JSON; nothing is verified."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_distinct)
-    except OSError as error:
-        raise ReceiptError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise ReceiptError(f"{path} is not JSON, or was damaged") from None
+        document = read_json(path)
+    except IncomingFileError as error:
+        raise ReceiptError(str(error)) from None
     if not isinstance(document, dict):
         raise ReceiptError(f"{path} is not a receipt")
     return document
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) != len(pairs):
-        raise ValueError("a key is there twice")
-    return dict(pairs)
-
-
 def verify(
-    receipt: dict[str, Any],
+    document: dict[str, Any],
     federation: FederationFile,
     *,
     ids: Sequence[int | str] | None = None,
     salt: bytes | None = None,
+    clock: datetime | None = None,
 ) -> Proof:
     """Check every signature and digest of a receipt.
+
+    Parameters
+    ----------
+    document : the receipt's JSON.
+    federation : the federation file.
+    ids, salt : ids to look for, with the request's salt.
+    clock : the time by which the receipt's times are judged; now, if left out.
 
     Raises
     ------
     ReceiptError
         On anything wrong.
     """
+    version = document.get("version")
+    if type(version) is not int or version != VERSION:
+        raise ReceiptError(
+            f"version: {version!r} is not known here; receipts of version 1 are checked with"
+            " fedforget 0.1"
+        )
     try:
-        return _verified(receipt, federation, ids, salt)
-    except KeyError as error:
-        raise ReceiptError(f"the receipt is damaged: {error} is missing") from None
-    except (TypeError, ValueError, AttributeError, ProtocolError) as error:
+        receipt = msgspec.convert(document, Receipt)
+        return _verified(receipt, federation, ids, salt, clock or datetime.now(UTC))
+    except msgspec.ValidationError as error:
+        raise ReceiptError(f"the receipt is damaged: {error}") from None
+    except (TypeError, ValueError, OverflowError, ProtocolError) as error:
         raise ReceiptError(f"the receipt is damaged: {error}") from None
 
 
 def _verified(
-    receipt: dict[str, Any],
+    receipt: Receipt,
     federation: FederationFile,
     ids: Sequence[int | str] | None,
     salt: bytes | None,
+    clock: datetime,
 ) -> Proof:
-    missing = [name for name in _KEYS if name not in receipt]
-    if missing:
-        raise ReceiptError(f"the receipt is damaged: {missing[0]!r} is missing")
-    if receipt["version"] != VERSION:
-        raise ReceiptError(f"version: {receipt['version']!r} is not known here")
-    if receipt["federation"] != {"name": federation.name, "identifier": federation.identifier}:
-        raise ReceiptError("federation: the receipt belongs to another federation")
-    if receipt["configuration"] != federation.digest.hex():
-        raise ReceiptError("configuration: the federation file is another one than the receipt's")
-    client, membership = receipt["client"], receipt["membership"]
-    key = _member_key(membership, client, federation)
+    _check_federation(receipt, federation)
+    protocol = federation.protocol_federation()
+    membership = receipt.membership.checked(protocol.server_key, protocol.identifier)
+    if receipt.client not in membership:
+        raise ReceiptError(f"client: {receipt.client} is not on the membership list")
     # What others have signed comes first: it is named if it was changed.
-    after = _notice(receipt["notice_after"], "notice_after", federation)
-    assert isinstance(after.body, Notice)
+    after_context, after = _notice(receipt.notice_after, "notice_after", federation)
+    if after_context.membership != membership.digest:
+        raise ReceiptError("membership: the list is not the one that the commit notice names")
+    _check_quorum(after_context, after, membership, federation)
     before = None
-    if receipt["notice_before"] is not None:
-        before = _notice(receipt["notice_before"], "notice_before", federation)
-    statement = {name: value for name, value in receipt.items() if name != "client_signature"}
-    signature = _from_hex(receipt["client_signature"], "client_signature")
-    if not signed_by(key, signature, _DOMAIN + canonical(statement)):
+    if receipt.notice_before is not None:
+        before_context, before = _notice(receipt.notice_before, "notice_before", federation)
+        if link_of(before_context, before) != after_context.last:
+            raise ReceiptError("notice_before: it is not the commit before the removal")
+    elif after_context.round > 1:
+        raise ReceiptError("notice_before: it is missing, and this was not the first round")
+    _check_client(receipt, membership)
+    if after_context.round != receipt.round or receipt.client not in after.survivors:
         raise ReceiptError(
-            f"client_signature: {client}'s own statement (request, round, erased, not_covered) or"
-            " its signature was changed, or it is not from this client"
+            f"round: the commit notice does not count {receipt.client} in this round"
         )
-    counted = dict(after.body.counted).get(client)
-    if after.context.round < receipt["round"] or counted != receipt["round"]:
-        raise ReceiptError(f"round: the commit notice does not count {client} in this round")
-    if after.context.epoch < membership["epoch"]:
-        raise ReceiptError("membership: the list belongs to a later epoch than the notice")
-    model_before = None
-    if before is not None:
-        assert isinstance(before.body, Notice)
-        if before.context.round >= after.context.round:
-            raise ReceiptError("notice_before: it is not from before the removal")
-        model_before = before.body.model.hex()
-    request, covered = receipt["request"], None
-    everything = request["digests"] is None
-    digests = frozenset(request["digests"] or ())
-    if not everything and not len(digests) == len(request["digests"]) == request["records"]:
-        raise ReceiptError("request: the number of digests is not that of the records")
-    if ids is not None and everything:
-        raise ReceiptError(f"the ids cannot be checked: {client} erased all that it held, unnamed")
-    if ids is not None:
-        if salt is None:
-            raise ReceiptError("the ids can only be checked with the request's salt")
-        covered = tuple(str(i) for i in ids if request_digest(salt, i) in digests)
     return Proof(
-        client=client,
+        client=receipt.client,
         federation=federation.name,
-        round=receipt["round"],
-        epoch=after.context.epoch,
-        records=request["records"],
-        requested=request["time"],
-        model_before=model_before,
-        model_after=after.body.model.hex(),
-        covered=covered,
-        everything=everything,
+        round=receipt.round,
+        epoch=after_context.epoch,
+        signed_by=len(after.consents),
+        records=receipt.request.records,
+        requested=receipt.request.time,
+        model_before=None if before is None else before.model.hex(),
+        model_after=after.model.hex(),
+        covered=_covered(receipt, ids, salt),
+        everything=receipt.request.digests is None,
+        remarks=tuple(_remarks(receipt, before, after, clock)),
     )
 
 
-def _from_hex(text: str, name: str) -> bytes:
-    """Hexadecimal in its one canonical form: another spelling is a change, too."""
-    data = bytes.fromhex(text)
-    if data.hex() != text:
-        raise ReceiptError(f"{name}: not in the form in which it was written")
-    return data
-
-
-def membership_statement(members: dict[str, Any]) -> bytes:
-    """The bytes of a membership list that the server signs."""
-    unsigned = {name: value for name, value in members.items() if name != "signature"}
-    return b"fedforget membership 1\0" + canonical(unsigned)
-
-
-def check_membership(members: dict[str, Any], federation: FederationFile) -> None:
-    """Refuse a membership list that the federation's server did not sign."""
+def _check_federation(receipt: Receipt, federation: FederationFile) -> None:
     try:
-        signature = _from_hex(members["signature"], "membership")
-        keys, epoch = members["keys"], members["epoch"]
-        if not isinstance(keys, dict) or not isinstance(epoch, int) or "capacity" not in members:
-            raise TypeError
-        other = members["federation"] != federation.identifier
-    except (KeyError, TypeError, ValueError):
-        raise ReceiptError("membership: the list is damaged, or none") from None
-    if other:
-        raise ReceiptError("membership: the list belongs to another federation")
-    if not signed_by(
-        bytes.fromhex(federation.server_key), signature, membership_statement(members)
-    ):
-        raise ReceiptError("membership: the list was changed, or not signed by the server")
+        check_name(receipt.client)
+    except UnsafeNameError as error:
+        raise ReceiptError(f"client: {error}") from None
+    if receipt.federation != FederationName(federation.name, federation.identifier):
+        raise ReceiptError("federation: the receipt belongs to another federation")
+    if receipt.configuration != federation.digest.hex():
+        raise ReceiptError("configuration: the federation file is another one than the receipt's")
+    texts = receipt.erased, receipt.not_covered
+    if texts != (ERASED, NOT_COVERED) or receipt.suppression not in (SUPPRESSED, NOT_SUPPRESSED):
+        raise ReceiptError(
+            "client_signature: what the receipt says of the erasure is not what receipts say"
+        )
 
 
-def _member_key(members: dict[str, Any], client: str, federation: FederationFile) -> bytes:
-    check_membership(members, federation)
-    if client not in members["keys"]:
-        raise ReceiptError(f"client: {client} is not on the membership list")
-    return bytes.fromhex(members["keys"][client])
-
-
-def _notice(data: str, name: str, federation: FederationFile) -> Payload:
+def _check_client(receipt: Receipt, membership: Membership) -> None:
     try:
-        letter = Letter(_from_hex(data, name))
-        payload = letter.check(bytes.fromhex(federation.server_key))
-    except (ProtocolError, ValueError, TypeError) as error:
+        signature = bytes.fromhex(receipt.client_signature)
+        membership.keys[receipt.client].verify(signature, _statement(receipt))
+    except (BadSignatureError, ValueError):
+        raise ReceiptError(
+            f"client_signature: {receipt.client}'s own statement (request, round, erased,"
+            " not_covered) or its signature was changed, or it is not from this client"
+        ) from None
+
+
+def _notice(data: str, name: str, federation: FederationFile) -> tuple[Context, Notice]:
+    try:
+        letter = Letter(bytes.fromhex(data))
+        letter.check(federation.protocol_federation().server_key)
+        context, body = letter.payload.context, letter.payload.body
+    except (ProtocolError, ValueError) as error:
         raise ReceiptError(f"{name}: {error}") from None
-    if not isinstance(payload.body, Notice):
+    if not isinstance(body, Notice):
         raise ReceiptError(f"{name}: not a commit notice")
-    if payload.context.configuration != federation.digest:
+    if context.configuration != federation.digest:
         raise ReceiptError(f"{name}: it belongs to another configuration")
-    return payload
+    return context, body
+
+
+def _check_quorum(
+    context: Context, notice: Notice, membership: Membership, federation: FederationFile
+) -> None:
+    """Enough members signed the survivors of a notice."""
+    policy = federation.policy()
+    population = frozenset(membership.position)
+    if context.kind == "delta":
+        known = {name for name, _ in notice.counted} | set(notice.left)
+        population &= known
+    signers = policy.thresholds(len(membership), len(population)).signers
+    needed = Requirements((), False, 0, (Quorum(population, signers),))
+    try:
+        check_consents(notice.consents, consent_of(context, notice), membership, needed, policy)
+    except ProtocolError as error:
+        raise ReceiptError(f"notice_after: {error}") from None
+
+
+def _covered(
+    receipt: Receipt, ids: Sequence[int | str] | None, salt: bytes | None
+) -> tuple[str, ...] | None:
+    request = receipt.request
+    digests = frozenset(request.digests or ())
+    if request.digests is not None and not (
+        len(digests) == len(request.digests) == request.records
+    ):
+        raise ReceiptError("request: the number of digests is not that of the records")
+    if ids is None:
+        return None
+    if request.digests is None:
+        raise ReceiptError(
+            f"the ids cannot be checked: {receipt.client} erased all that it held, unnamed"
+        )
+    if salt is None:
+        raise ReceiptError("the ids can only be checked with the request's salt")
+    return tuple(str(i) for i in ids if request_digest(salt, i) in digests)
+
+
+def _remarks(receipt: Receipt, before: Notice | None, after: Notice, clock: datetime) -> list[str]:
+    """Times that cannot be right.  Clocks are not proof, but a reader should know."""
+    try:
+        asked = datetime.fromisoformat(receipt.request.time)
+        asked = asked if asked.tzinfo else asked.replace(tzinfo=UTC)
+    except ValueError:
+        raise ReceiptError("request: its time is none") from None
+    committed = datetime.fromtimestamp(after.time, UTC)
+    remarks = []
+    if asked > committed + CLOCKS_MAY_DIFFER:
+        remarks.append(
+            f"the request is dated {asked:%Y-%m-%d}, after the round that carried it out"
+            f" ({committed:%Y-%m-%d} by the server's clock); a clock was wrong, or a time was made"
+            " up."
+        )
+    if before is not None:
+        earlier = datetime.fromtimestamp(before.time, UTC)
+        if asked < earlier - CLOCKS_MAY_DIFFER:
+            remarks.append(
+                f"the request is dated {asked:%Y-%m-%d}, before the round that came before it"
+                f" ({earlier:%Y-%m-%d} by the server's clock); it waited, or a clock was wrong."
+            )
+    for what, moment in (("request", asked), ("round", committed)):
+        if moment > clock + CLOCKS_MAY_DIFFER:
+            remarks.append(f"the {what} is dated {moment:%Y-%m-%d}, which is in the future.")
+    return remarks

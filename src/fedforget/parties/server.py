@@ -8,33 +8,52 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.server import ServerModel
 from fedforget.errors import FedforgetError
-from fedforget.parties import receipts
-from fedforget.parties.database import Database
+from fedforget.parties.database import Database, Schema
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
+from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
-from fedforget.protocol.federation import Membership
-from fedforget.protocol.keys import Identity
-from fedforget.protocol.server import Exposed, Ledger, Outgoing, Result, Server
+from fedforget.protocol.errors import ProtocolError, RoundAbortedError
+from fedforget.protocol.history import check_list, next_list, walk
+from fedforget.protocol.keys import Identity, PublicKey
+from fedforget.protocol.ledger import dump, load
+from fedforget.protocol.membership import Member, Membership, SignedMembership
+from fedforget.protocol.messages import Letter, Notice, Present
+from fedforget.protocol.rules import why_no_delta
+from fedforget.protocol.server import Ledger, Outgoing, Result, Server, highest_attempt
+from fedforget.report import Traffic
+from fedforget.text import check_name
 
 STORE = "server.sqlite"
 IDENTITY = "identity.key"
 FEDERATION = "federation.toml"
 
-_SCHEMA = ["CREATE TABLE log (number INTEGER PRIMARY KEY, entry TEXT NOT NULL)"]
+_SCHEMA = Schema(
+    2,
+    """
+    CREATE TABLE log (number INTEGER PRIMARY KEY, entry TEXT NOT NULL);
+    CREATE TABLE list (epoch INTEGER PRIMARY KEY, data BLOB NOT NULL);
+    CREATE TABLE notice (round INTEGER PRIMARY KEY, letter BLOB NOT NULL)
+    """,
+    "its rounds have no history that members could check. Set the federation up anew with"
+    " `server init`, and let the members make new directories",
+)
 
 
 class ServerError(FedforgetError):
@@ -53,7 +72,7 @@ class ServerParty:
         self._db = Database(folder / STORE, _SCHEMA)
         try:
             check_unchanged(self.federation, self._db.get("federation"), folder / FEDERATION)
-            if self.identity.public.hex() != self.federation.server_key:
+            if self.identity.public.data.hex() != self.federation.server_key:
                 raise ServerError(f"{folder / IDENTITY} is not the key of this federation's server")
         except BaseException:
             self._db.close()
@@ -63,7 +82,7 @@ class ServerParty:
     def create(cls, folder: Path, federation: FederationFile) -> FederationFile:
         """Make a server; returns the federation file with the server's key in it."""
         identity = Identity(os.urandom(32))
-        federation = replace(federation, server_key=identity.public.hex())
+        federation = replace(federation, server_key=identity.public.data.hex())
         with being_made(folder, (IDENTITY, FEDERATION, STORE)):
             write_private(folder / IDENTITY, identity.seed)
             write_private(folder / FEDERATION, federation.text().encode())
@@ -97,64 +116,109 @@ class ServerParty:
 
     # -- members -------------------------------------------------------------------------------
 
-    def members(self) -> dict[str, Any] | None:
-        """The current membership list, as the server signed it."""
-        members: dict[str, Any] | None = self._db.get("membership")
-        return members
+    def _signed_lists(self) -> list[SignedMembership]:
+        rows = self._db.execute("SELECT data FROM list ORDER BY epoch")
+        return [SignedMembership.parse(data) for (data,) in rows]
+
+    def lists(self) -> list[Membership]:
+        """Every membership list, in their order."""
+        return [one.membership for one in self._signed_lists()]
+
+    def document(self) -> MembershipDocument | None:
+        """The list in force, as members get it."""
+        rows = self._db.execute("SELECT data FROM list ORDER BY epoch DESC LIMIT 1")
+        return MembershipDocument.of(SignedMembership.parse(rows[0][0])) if rows else None
 
     def membership(self) -> Membership:
-        members = self.members()
-        if members is None:
+        """The list in force."""
+        rows = self._db.execute("SELECT data FROM list ORDER BY epoch DESC LIMIT 1")
+        if not rows:
             raise ServerError("nobody is enrolled: run server enrol first")
-        keys = {name: bytes.fromhex(key) for name, key in members["keys"].items()}
-        return Membership(members["epoch"], keys, members["capacity"])
+        return SignedMembership.parse(rows[0][0]).membership
 
     def enrol(
         self,
-        enrolments: Mapping[str, str],
+        enrolments: Mapping[str, str] | None = None,
         *,
-        gone: tuple[str, ...] = (),
-        lost: tuple[str, ...] = (),
-    ) -> dict[str, Any]:
-        """Begin an epoch: members come, go, or get a new key.
+        gone: Sequence[str] = (),
+        renew: Sequence[str] = (),
+        suspend: Sequence[str] = (),
+        resume: Sequence[str] = (),
+    ) -> MembershipDocument:
+        """Begin an epoch with another list of members.
 
-        ``gone`` have left in order, in a delta round; ``lost`` are taken out of the model by a full
-        round of the others.
+        Parameters
+        ----------
+        enrolments : names and keys, in hexadecimal, of those who come or get a new key.
+        gone : who is taken off the list; whoever is still counted is taken out of the model by a
+            full round of the others, which shows its histogram.
+        renew : members whose enrolment replaces their key.
+        suspend, resume : who takes no part for a while, and who does again.
         """
-        before = self.members()
-        keys = {} if before is None else dict(before["keys"])
-        for name in (*gone, *lost):
-            if keys.pop(name, None) is None:
+        before = self.lists()[-1] if self.lists() else None
+        members = {} if before is None else {one.name: one for one in before.members}
+        enrolments = dict(enrolments or {})
+        if not (enrolments or gone or suspend or resume):
+            raise ServerError("nothing would change: say who comes, goes, is suspended or resumes")
+        for name in (*gone, *suspend, *resume, *renew):
+            if name not in members:
                 raise ServerError(f"{name} is not a member")
-        keys |= dict(enrolments)
+        for name in gone:
+            del members[name]
         for name, key in enrolments.items():
-            if not name or name == "*" or len(bytes.fromhex(key)) != 32:
-                raise ServerError(f"the enrolment of {name!r} is not valid")
-        epoch = 1 if before is None else before["epoch"] + 1
-        members = {
-            "federation": self.federation.identifier,
-            "epoch": epoch,
-            "keys": dict(sorted(keys.items())),
-            "capacity": self.federation.model.local_clusters * max(1, len(keys)),
-        }
-        signature = self.identity.sign(receipts.membership_statement(members))
-        members["signature"] = signature.hex()
+            self._check_enrolment(name, key, members, renew)
+            members[name] = Member(name, bytes.fromhex(key))
+        for names, state in ((suspend, True), (resume, False)):
+            for name in names:
+                if members[name].suspended == state:
+                    word = "is suspended" if state else "is not suspended"
+                    raise ServerError(f"{name} {word} already")
+                members[name] = structs.replace(members[name], suspended=state)
+        for name in renew:
+            if name not in enrolments:
+                raise ServerError(f"{name} is to get a new key: give its enrolment file")
+        self.federation.policy().check(len(members))
         ledger = self.ledger()
-        counted = {name: at for name, at in ledger.counted.items() if name not in gone}
+        try:
+            membership = next_list(
+                before,
+                ledger.place,
+                federation=bytes.fromhex(self.federation.identifier),
+                members=members.values(),
+                capacity=self.federation.model.local_clusters * len(members),
+            )
+        except ValueError as error:
+            raise ServerError(str(error)) from None
+        signed = SignedMembership.by(membership, self.identity)
         # Whoever comes back with a new key does not know what was counted of it.
-        renewed = [
-            name
-            for name in counted
-            if before is not None and before["keys"].get(name) not in (None, keys.get(name))
-        ]
+        counted = ledger.place.counted or {}
+        if any(name in counted for name in renew):
+            ledger = structs.replace(ledger, full_due=True)
         with self._db.transaction():
-            if renewed:
-                self._db.put("full_round_due", True)
-            self._db.put("membership", members)
-            self._store_ledger(replace(ledger, counted=counted))
-            self._append("epoch", {"epoch": epoch, "members": members["keys"]})
+            self._db.execute("INSERT INTO list VALUES (?, ?)", (membership.epoch, signed.data))
+            self._store_ledger(ledger)
+            keys = {one.name: one.key.hex() for one in membership.members}
+            entry = {"epoch": membership.epoch, "members": keys, "list": membership.digest.hex()}
+            if membership.suspended:
+                entry["suspended"] = sorted(membership.suspended)
+            self._append("epoch", entry)
         self._protocol = None
-        return members
+        return MembershipDocument.of(signed)
+
+    def _check_enrolment(
+        self, name: str, key: str, members: Mapping[str, Member], renew: Sequence[str]
+    ) -> None:
+        check_name(name)
+        try:
+            PublicKey(bytes.fromhex(key))
+        except (ProtocolError, ValueError) as error:
+            raise ServerError(f"the enrolment of {name} is not valid: {error}") from None
+        if name in members and name not in renew:
+            same = members[name].key.hex() == key
+            raise ServerError(
+                f"{name} is a member already"
+                + (" with this key" if same else "; --renew replaces its key by the new one")
+            )
 
     # -- rounds --------------------------------------------------------------------------------
 
@@ -166,33 +230,52 @@ class ServerParty:
                 self.federation.protocol_federation(),
                 self.membership(),
                 self.ledger(),
+                self.notices_after,
             )
         return self._protocol
 
+    def notices_after(self, round_number: int) -> list[bytes]:
+        """The commit notices after a round, in their order."""
+        rows = self._db.execute(
+            "SELECT letter FROM notice WHERE round > ? ORDER BY round", (round_number,)
+        )
+        return [letter for (letter,) in rows]
+
     def ledger(self) -> Ledger:
-        plain = self._db.get("ledger")
-        if plain is None:
+        data = self._db.get("ledger")
+        if data is None:
             return Ledger()
-        if plain["exposed"] is not None:
-            epoch, committed, alive = plain["exposed"]
-            plain["exposed"] = Exposed(epoch, committed, tuple(alive))
-        return Ledger(**plain)
+        try:
+            ledger: Ledger = load(data, Ledger)
+        except (ValueError, TypeError) as error:
+            raise ServerError(f"{self.folder / STORE}: the stored ledger is damaged") from error
+        return ledger
 
     def _store_ledger(self, ledger: Ledger) -> None:
-        self._db.put("ledger", asdict(ledger) | {"counted": dict(ledger.counted)})
+        self._db.put("ledger", dump(ledger))
 
     def remember(self) -> None:
         """Store the ledger; to be called before messages go out."""
         with self._db.transaction():
             self._store_ledger(self.protocol.ledger)
 
-    def needs_full_round(self) -> bool:
-        """Whether nothing is counted yet, or somebody who has gone or has another key since."""
-        if self.members() is None or self._db.get("full_round_due", False):
-            return True
-        return not self.ledger().committed_round or self.protocol.needs_full_round
+    def failed(self, error: RoundAbortedError) -> None:
+        """Keep who took part in an attempt that failed, and who is to blame."""
+        with self._db.transaction():
+            self._store_ledger(self.protocol.ledger)
+            self._append(
+                "failure",
+                {
+                    "round": self.protocol.ledger.place.round + 1,
+                    "attempt": self.protocol.ledger.attempt,
+                    "participants": list(self.protocol.took_part),
+                    "findings": [
+                        {"members": list(one.members), "text": one.text} for one in error.findings
+                    ],
+                },
+            )
 
-    def commit(self, result: Result, statistics: dict[str, Any]) -> list[Outgoing]:
+    def commit(self, result: Result, traffic: Traffic) -> list[Outgoing]:
         """Compute the model of a result and make both final, in one transaction."""
         aggregate = Histogram(len(self.federation.features))
         if result.kind == "delta":
@@ -203,24 +286,40 @@ class ServerParty:
             raise ServerError("the sum takes out more than was counted; it was not used")
         model = self.config.model_of(aggregate)
         digest = self.config.model_digest(aggregate, model)
-        context_round = self.protocol.ledger.round
-        messages = self.protocol.commit(bytes.fromhex(digest))
-        entry = {
-            "round": context_round,
+        findings = list(self.protocol.findings)
+        attempt = self.protocol.ledger.attempt
+        messages = self.protocol.commit(bytes.fromhex(digest), int(time.time()))
+        place = self.protocol.ledger.place
+        entry: dict[str, Any] = {
+            "round": place.round,
             "epoch": self.protocol.membership.epoch,
             "kind": result.kind,
             "participants": list(result.survivors),
             "configuration": self.federation.digest.hex(),
             "model": digest,
+            "attempt": attempt,
+            "attempts": traffic.attempts,
+            "seconds": round(sum(traffic.seconds.values()), 3),
+            "bytes_from_a_client": max(
+                (size for party, size in traffic.sent.items() if party != "server"), default=0
+            ),
+            "changed_bins": len(result.total),
         }
+        if result.left:
+            entry["left"] = list(result.left)
+        if findings:
+            entry["findings"] = [
+                {"members": list(one.members), "text": one.text} for one in findings
+            ]
         try:
             with self._db.transaction():
                 self._db.put("aggregate", plain_histogram(aggregate))
                 self._db.put("model", _plain_model(model))
+                self._db.execute(
+                    "INSERT INTO notice VALUES (?, ?)", (place.round, self.protocol.last_notice)
+                )
                 self._store_ledger(self.protocol.ledger)
-                if result.kind == "full":
-                    self._db.put("full_round_due", False)
-                self._append("round", entry | statistics)
+                self._append("round", entry)
         except BaseException:
             # What could not be stored is not committed: begin again from the store.
             self._protocol = None
@@ -231,12 +330,94 @@ class ServerParty:
         n_features = len(self.federation.features)
         return histogram_of(self._db.get("aggregate"), n_features) or Histogram(n_features)
 
-    def last_notice(self) -> list[Outgoing]:
-        """The last commit notice, for members who may have missed it."""
-        notice = self.ledger().notice
-        if notice is None:
-            return []
-        return [Outgoing(name, notice) for name in sorted(self.membership().keys)]
+    # -- recovery ------------------------------------------------------------------------------
+
+    def behind(self, greetings: Iterable[Present]) -> str | None:
+        """Whether members know commits or lists that this server has lost, and who does.
+
+        Only what this server once signed itself is believed.
+        """
+        place, epoch = self.ledger().place, self.membership().epoch
+        for one in sorted(greetings, key=lambda greeting: greeting.name):
+            lists, letters = self._evidence(one)
+            latest = max([place.round, *letters])
+            newest = max([epoch, *lists])
+            if latest > place.round or newest > epoch:
+                return (
+                    f"{one.name} knows round {latest} and epoch {newest}; this server knows round"
+                    f" {place.round} and epoch {epoch}: it was restored from a backup. Run"
+                    " `server recover`"
+                )
+        return None
+
+    def _evidence(self, greeting: Present) -> tuple[dict[int, SignedMembership], dict[int, bytes]]:
+        """Lists by epoch and commit notices by round that this server signed, from a member."""
+        federation = self.federation.protocol_federation()
+        lists: dict[int, SignedMembership] = {}
+        letters: dict[int, bytes] = {}
+        try:
+            for data in greeting.lists:
+                one = SignedMembership.parse(data)
+                one.check(federation.server_key, federation.identifier)
+                lists[one.membership.epoch] = one
+            for data in greeting.notices:
+                letter = Letter(data)
+                letter.check(federation.server_key)
+                if isinstance(letter.payload.body, Notice):
+                    letters[letter.payload.context.round] = data
+        except ProtocolError:
+            # Whatever else this member says is not worth reading.
+            return {}, {}
+        return lists, letters
+
+    def recover(self, greetings: Iterable[Present]) -> dict[str, int]:
+        """Take over the commits and lists that members know and this server has lost.
+
+        A full round must follow: what the aggregate counts is not known any more.
+        """
+        greetings = list(greetings)
+        signed = self._signed_lists()
+        known = {one.membership.epoch for one in signed}
+        letters: dict[int, bytes] = {}
+        for greeting in greetings:
+            lists_told, letters_told = self._evidence(greeting)
+            signed += [one for epoch, one in lists_told.items() if epoch not in known]
+            known |= lists_told.keys()
+            letters = letters_told | letters
+        signed.sort(key=lambda one: one.membership.epoch)
+        lists = [one.membership for one in signed]
+        before = self.ledger()
+        own = len(self.lists())
+        for at in range(max(own, 1), len(lists)):
+            check_list(lists[:at], lists[at], structs.replace(before.place, round=0))
+        attempt = highest_attempt(before.attempt, greetings)
+        ordered = [letters[number] for number in sorted(letters)]
+        found = self.protocol.recover(ordered, lists, attempt)
+        ledger, place = self.protocol.ledger, self.protocol.ledger.place
+        with self._db.transaction():
+            for one in signed[own:]:
+                self._db.execute("INSERT INTO list VALUES (?, ?)", (one.membership.epoch, one.data))
+            for number in sorted(letters):
+                if before.place.round < number <= place.round:
+                    self._db.execute("INSERT INTO notice VALUES (?, ?)", (number, letters[number]))
+            self._store_ledger(ledger)
+            self._append(
+                "recovery",
+                {
+                    "round": place.round,
+                    "epoch": lists[-1].epoch,
+                    "members": {one.name: one.key.hex() for one in lists[-1].members},
+                    "model": place.model.hex(),
+                    "rounds_taken_over": found,
+                },
+            )
+        self._protocol = None
+        return {
+            "rounds_taken_over": found,
+            "lists_taken_over": len(lists) - own,
+            "round": place.round,
+            "epoch": lists[-1].epoch,
+        }
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -260,17 +441,20 @@ class ServerParty:
         return self.config.centres_of(self.model())
 
     def status(self) -> dict[str, Any]:
-        members, ledger, log = self.members(), self.ledger(), self.log()
+        lists, ledger, log = self.lists(), self.ledger(), self.log()
+        listed = lists[-1] if lists else None
         rounds = [entry for entry in log if entry["kind"] == "round"]
         has_model = self._db.get("model") is not None
         return {
             "name": self.federation.name,
             "identifier": self.federation.identifier,
-            "epoch": None if members is None else members["epoch"],
-            "members": [] if members is None else list(members["keys"]),
-            "rounds_committed": len(rounds),
-            "last_round": ledger.committed_round or None,
-            "counted": dict(ledger.counted),
+            "epoch": None if listed is None else listed.epoch,
+            "fingerprint": None if listed is None else listed.fingerprint,
+            "members": [] if listed is None else list(listed.position),
+            "suspended": [] if listed is None else sorted(listed.suspended),
+            "rounds_committed": ledger.place.round,
+            "last_round": ledger.place.round or None,
+            "counted": dict(ledger.place.counted or {}),
             "needs_full_round": self.needs_full_round(),
             "clusters": len(self.model().centres) if has_model else 0,
             "bins": len(self.aggregate()),
@@ -280,30 +464,67 @@ class ServerParty:
             "log_head": entry_digest(log[-1]) if log else None,
         }
 
+    def needs_full_round(self) -> bool:
+        """Whether the next round, if nobody asks for another one, is a full one."""
+        return not self.lists() or self.protocol.kind_needed() == "full"
+
     def audit(self) -> dict[str, Any]:
-        """Recompute the model from the aggregate, and walk the log."""
+        """Recompute the model from the aggregate, walk the log and the history."""
         log = self.log()
-        length = check_chain(log, bytes.fromhex(self.federation.server_key))
+        key = PublicKey(bytes.fromhex(self.federation.server_key))
+        length = check_chain(log, key)
         rounds = [entry for entry in log if entry["kind"] == "round"]
-        problems = []
-        if rounds:
-            model = self.config.model_of(self.aggregate())
-            digest = self.config.model_digest(self.aggregate(), model)
-            if digest != rounds[-1]["body"]["model"]:
-                problems.append("the aggregate does not give the model that the log names")
-            if _plain_model(model) != self._db.get("model"):
-                problems.append("the stored model is not that of the aggregate")
-        last = rounds[-1]["body"]["round"] if rounds else 0
-        if last != self.ledger().committed_round:
-            problems.append(
-                f"the log ends with round {last}, but round {self.ledger().committed_round} was"
-                " committed last"
-            )
-        epochs = [entry["body"] for entry in log if entry["kind"] == "epoch"]
-        members = self.members()
-        if (epochs[-1]["members"] if epochs else None) != (members and members["keys"]):
-            problems.append("the membership list is not the one that the log names")
+        problems = [
+            *self._problems_of_model(log),
+            *self._problems_of_history(log, key),
+            *(
+                f"{STORE} has a table that fedforget did not make: {table}"
+                for table in self._db.strange_tables(_SCHEMA)
+            ),
+        ]
         return {"log_entries": length, "rounds": len(rounds), "problems": problems}
+
+    def _problems_of_model(self, log: list[dict[str, Any]]) -> Iterator[str]:
+        told = [entry for entry in log if entry["kind"] in ("round", "recovery")]
+        if not told:
+            return
+        if told[-1]["kind"] == "recovery":
+            yield "this server was recovered and has run no full round since: its model is old"
+            return
+        model = self.config.model_of(self.aggregate())
+        digest = self.config.model_digest(self.aggregate(), model)
+        if digest != told[-1]["body"]["model"]:
+            yield "the aggregate does not give the model that the log names"
+        if _plain_model(model) != self._db.get("model"):
+            yield "the stored model is not that of the aggregate"
+
+    def _problems_of_history(self, log: list[dict[str, Any]], key: PublicKey) -> Iterator[str]:
+        """The ledger, the lists and the notices must tell the same as the log."""
+        lists, ledger = self.lists(), self.ledger()
+        told = [entry["body"] for entry in log if entry["kind"] in ("round", "recovery")]
+        last = told[-1]["round"] if told else 0
+        if last != ledger.place.round:
+            yield (
+                f"the log ends with round {last}, but round {ledger.place.round} was committed last"
+            )
+        epochs = [entry["body"] for entry in log if entry["kind"] in ("epoch", "recovery")]
+        listed = lists[-1] if lists else None
+        names = None if listed is None else {one.name: one.key.hex() for one in listed.members}
+        if (epochs[-1]["members"] if epochs else None) != names:
+            yield "the membership list is not the one that the log names"
+        if listed is None:
+            return
+        try:
+            place = walk(lists, self.notices_after(0), key, self.federation.policy())
+            for before, after in pairwise(lists):
+                check_list([before], after, structs.replace(place, round=0))
+            if place != ledger.place:
+                yield "the ledger does not stand where the commit notices lead"
+        except ProtocolError as error:
+            yield f"the history does not hold: {error}"
+        reason = why_no_delta(listed, ledger.place.counted or {})
+        if reason is not None and ledger.place.round:
+            yield reason
 
 
 @contextmanager

@@ -7,11 +7,12 @@ slots where they are, and a new record may get them later.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,7 +22,7 @@ from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import encode_id
 from fedforget.clustering.prf import Ints, Keys, Secret, keys_of_messages
-from fedforget.parties.database import Database, StoreError
+from fedforget.parties.database import Database, Schema, StoreError
 
 __all__ = ["Clusters", "Store", "StoreError"]
 
@@ -38,8 +39,8 @@ _PART_BYTES = 1 << 18
 _FEWEST_SLOTS = 16
 _INTEGER_BYTES = 9
 
-_SCHEMA = [
-    # To version 1.
+SCHEMA = Schema(
+    2,
     """
     CREATE TABLE part (
         part INTEGER PRIMARY KEY, slots INTEGER NOT NULL, width INTEGER NOT NULL,
@@ -50,12 +51,18 @@ _SCHEMA = [
         size INTEGER NOT NULL, position BLOB NOT NULL, sums BLOB NOT NULL
     );
     CREATE TABLE request (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, records INTEGER NOT NULL,
-        digests BLOB NOT NULL, reseeded INTEGER, round INTEGER
+        number INTEGER PRIMARY KEY AUTOINCREMENT, tag TEXT NOT NULL, time TEXT NOT NULL,
+        records INTEGER NOT NULL, digests BLOB NOT NULL, reseeded INTEGER, attempt INTEGER
     );
-    CREATE TABLE receipt (number INTEGER PRIMARY KEY, document TEXT NOT NULL)
+    CREATE TABLE receipt (
+        number INTEGER PRIMARY KEY, tag TEXT NOT NULL, document TEXT NOT NULL
+    );
+    CREATE TABLE list (epoch INTEGER PRIMARY KEY, data BLOB NOT NULL);
+    CREATE TABLE notice (round INTEGER PRIMARY KEY, letter BLOB NOT NULL)
     """,
-]
+    "its rounds cannot be continued. Make a new directory with `client init`, join with it, and"
+    " import the records again from their source; receipts stay valid with the earlier fedforget",
+)
 
 
 @dataclass
@@ -69,12 +76,43 @@ class Clusters:
     sums: Ints
 
 
+class Request(NamedTuple):
+    """An erasure request that waits for a commit.
+
+    ``attempt`` is the one whose input carries it, None if none does yet.
+    """
+
+    number: int
+    tag: str
+    time: str
+    records: int
+    digests: list[str] | None
+    reseeded: int | None
+    attempt: int | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.number}-{self.tag}"
+
+
+class StoredReceipt(NamedTuple):
+    """A receipt."""
+
+    number: int
+    tag: str
+    document: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.number}-{self.tag}"
+
+
 class Store(Database):
-    """Everything that a client keeps, but for its keys."""
+    """Everything that a client keeps, except its keys."""
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self._free: list[tuple[int, int]] | None = None
-        super().__init__(path, _SCHEMA, create=create)
+        super().__init__(path, SCHEMA, create=create)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -272,41 +310,90 @@ class Store(Database):
     # -- requests and receipts -----------------------------------------------------------------
 
     def add_request(
-        self, time: str, records: int, digests: list[str] | None, reseeded: int | None
-    ) -> int:
-        """A request that waits for a round; no digests where it was for everything."""
+        self,
+        time: str,
+        records: int,
+        digests: list[str] | None,
+        salt: bytes,
+        reseeded: int | None,
+    ) -> Request:
+        """A request that waits for a round; no digests where it was for everything.
+
+        The tag is random: numbers may come again after a restore, names must not.  The salt has a
+        table of its own, so that it can be erased.
+        """
+        tag = os.urandom(4).hex()
         self.execute(
-            "INSERT INTO request (time, records, digests, reseeded) VALUES (?, ?, ?, ?)",
-            (time, records, msgspec.msgpack.encode(digests), reseeded),
+            "INSERT INTO request (tag, time, records, digests, reseeded) VALUES (?, ?, ?, ?, ?)",
+            (tag, time, records, msgspec.msgpack.encode(digests), reseeded),
         )
+        self.put(f"salt_{tag}", salt)
         number: int = self.execute("SELECT last_insert_rowid()")[0][0]
-        return number
+        return Request(number, tag, time, records, digests, reseeded, None)
 
-    def requests(self, *, sent: bool | None = None) -> list[dict[str, Any]]:
-        """Requests that wait for a commit; ``sent`` tells those in a round from those not."""
+    def requests(self, attempt: int | None = None) -> list[Request]:
+        """Requests that wait for a commit: all, or those that travel with an attempt."""
         rows = self.execute(
-            "SELECT number, time, records, digests, reseeded, round FROM request ORDER BY number"
+            "SELECT number, tag, time, records, digests, reseeded, attempt FROM request"
+            " ORDER BY number"
         )
-        names = ("number", "time", "records", "digests", "reseeded", "round")
-        found = [dict(zip(names, row, strict=True)) for row in rows]
-        for one in found:
-            one["digests"] = msgspec.msgpack.decode(one["digests"])
-        return [one for one in found if sent is None or (one["round"] is not None) == sent]
+        found = [
+            Request(number, tag, time, records, msgspec.msgpack.decode(digests), reseeded, sent)
+            for number, tag, time, records, digests, reseeded, sent in rows
+        ]
+        return [one for one in found if attempt is None or one.attempt == attempt]
 
-    def send_requests(self, round_number: int) -> None:
-        """Note the round that carries every request made so far."""
-        self.execute("UPDATE request SET round = ?", (round_number,))
+    def send_requests(self, attempt: int) -> None:
+        """Note the attempt that carries every request made so far."""
+        self.execute("UPDATE request SET attempt = ?", (attempt,))
 
-    def unsend_requests(self) -> None:
-        self.execute("UPDATE request SET round = NULL")
-
-    def close_request(self, number: int, document: str) -> None:
+    def close_request(self, request: Request, document: str) -> None:
         """A request has its receipt."""
-        self.execute("DELETE FROM request WHERE number = ?", (number,))
-        self.execute("INSERT INTO receipt VALUES (?, ?)", (number, document))
+        self.execute("DELETE FROM request WHERE number = ?", (request.number,))
+        self.execute(
+            "INSERT INTO receipt VALUES (?, ?, ?)", (request.number, request.tag, document)
+        )
 
-    def receipts(self) -> dict[int, str]:
-        return dict(self.execute("SELECT number, document FROM receipt ORDER BY number"))
+    def receipts(self) -> list[StoredReceipt]:
+        rows = self.execute("SELECT number, tag, document FROM receipt ORDER BY number")
+        return [StoredReceipt(*row) for row in rows]
+
+    def salt_of(self, tag: str) -> bytes | None:
+        """The salt of a request, None once it was erased."""
+        salt: bytes | None = self.get(f"salt_{tag}")
+        return salt
+
+    def erase_salt(self, tag: str) -> None:
+        self.discard(f"salt_{tag}")
+
+    def missing_requests(self) -> list[int]:
+        """Numbers that were given out and are neither waiting nor have a receipt."""
+        rows = self.execute("SELECT seq FROM sqlite_sequence WHERE name = 'request'")
+        last = rows[0][0] if rows else 0
+        known = self.execute("SELECT number FROM request UNION SELECT number FROM receipt")
+        return sorted(set(range(1, last + 1)) - {number for (number,) in known})
+
+    # -- history -------------------------------------------------------------------------------
+
+    def add_list(self, epoch: int, data: bytes) -> None:
+        self.execute("INSERT INTO list VALUES (?, ?)", (epoch, data))
+
+    def lists_after(self, epoch: int) -> list[bytes]:
+        rows = self.execute("SELECT data FROM list WHERE epoch > ? ORDER BY epoch", (epoch,))
+        return [data for (data,) in rows]
+
+    def add_notice(self, round_number: int, letter: bytes) -> None:
+        self.execute("INSERT OR REPLACE INTO notice VALUES (?, ?)", (round_number, letter))
+
+    def notices_after(self, round_number: int) -> list[bytes]:
+        rows = self.execute(
+            "SELECT letter FROM notice WHERE round > ? ORDER BY round", (round_number,)
+        )
+        return [letter for (letter,) in rows]
+
+    def notice(self, round_number: int) -> bytes | None:
+        rows = self.execute("SELECT letter FROM notice WHERE round = ?", (round_number,))
+        return rows[0][0] if rows else None
 
 
 def _by_part(rows: Ints) -> Iterator[tuple[int, Ints, Ints]]:

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import Ids, parse_ids
 from fedforget.errors import FedforgetError, OutOfBoundsError
+from fedforget.incoming import IncomingFileError, Npz, open_npz, unpacked_at_most
+from fedforget.parties.arrow_sizes import largest_batch
 from fedforget.parties.store import LONGEST_ID
 
 if TYPE_CHECKING:
@@ -78,6 +81,8 @@ class Table:
                 self._check(values, first)
                 first += len(values)
                 yield ids, values
+        except IncomingFileError as error:
+            raise TableError(f"{error}; nothing was imported") from None
         except (FedforgetError, GeneratorExit):
             raise
         except Exception as error:
@@ -134,6 +139,7 @@ class Table:
             self._check_columns(file.schema_arrow.names)
             self.n_rows = file.metadata.num_rows
             columns = [self.id_column, *self.features]
+            self._check_unpacked(_largest_group(file.metadata, set(columns)), "row groups")
             groups = range(file.num_row_groups)
             yield from self._batches(
                 batch
@@ -144,10 +150,30 @@ class Table:
     def _arrow(self) -> Iterator[tuple[Ids, Floats]]:
         import pyarrow as pa
 
-        with pa.OSFile(str(self.path)) as source, pa.ipc.open_file(source) as file:
-            self._check_columns(file.schema.names)
-            yield from self._batches(
-                file.get_batch(number) for number in range(file.num_record_batches)
+        self._check_arrow_sizes()
+        with pa.OSFile(str(self.path)) as source:
+            with pa.ipc.open_file(source) as file:
+                names = file.schema.names
+                self._check_columns(names)
+            # Other columns may be damaged, or hold types that are not known here: they stay unread.
+            fields = sorted(names.index(name) for name in (self.id_column, *self.features))
+            options = pa.ipc.IpcReadOptions(included_fields=fields)
+            with pa.ipc.open_file(source, options=options) as file:
+                yield from self._batches(
+                    file.get_batch(number) for number in range(file.num_record_batches)
+                )
+
+    def _check_arrow_sizes(self) -> None:
+        with self.path.open("rb") as file:
+            unpacked = largest_batch(file, self.path.stat().st_size)
+        self._check_unpacked(unpacked, "batches")
+
+    def _check_unpacked(self, n_bytes: int, parts: str) -> None:
+        """Refuse a small file of which a part takes a large memory."""
+        if n_bytes > unpacked_at_most(self.path.stat().st_size):
+            raise TableError(
+                f"{self.path} unpacks to far more than its own size; if it is meant to, save it"
+                f" without compression or in smaller {parts}; nothing was imported"
             )
 
     def _csv(self) -> Iterator[tuple[Ids, Floats]]:
@@ -209,8 +235,12 @@ class Table:
     def _batches(self, batches: Any) -> Iterator[tuple[Ids, Floats]]:
         first = 0
         for batch in batches:
-            yield self._ids(batch.column(self.id_column), first), self._values(batch, first)
-            first += batch.num_rows
+            # Arrow believes the offsets, lengths and indices of a file, and reads where they point.
+            batch.validate(full=True)
+            for at in range(0, batch.num_rows, ROWS_AT_A_TIME):
+                part = batch.slice(at, ROWS_AT_A_TIME)
+                yield self._ids(part.column(self.id_column), first), self._values(part, first)
+                first += part.num_rows
         _give_memory_back()
 
     def _ids(self, column: pa.Array, first: int) -> Ids:
@@ -255,17 +285,12 @@ class Table:
         return out
 
     def _npz(self) -> Iterator[tuple[Ids, Floats]]:
-        with self.path.open("rb") as source, np.load(source, allow_pickle=False) as file:
-            if "X" in file and "feature_names" in file:
-                names = [str(name) for name in file["feature_names"]]
-                self._check_columns([self.id_column, *names])
-                order = [names.index(name) for name in self.features]
-                values = np.asarray(file["X"])[:, order].astype(np.float64)
-            else:
+        with open_npz(self.path) as file:
+            values = self._matrix(file) if "X" in file and "feature_names" in file else None
+            if values is None:
                 self._check_columns(list(file))
-                values = np.column_stack([file[name] for name in self.features]).astype(np.float64)
-            if values.ndim != 2:
-                raise TableError(f"{self.path}: X must have two dimensions")
+                columns = [self._numbers(file, name, 1) for name in self.features]
+                values = np.column_stack(columns).astype(np.float64)
             if self.id_column not in file:
                 raise TableError(f"{self.path} has no array {self.id_column!r} with the ids")
             ids = self._parsed(file[self.id_column], 0)
@@ -274,6 +299,43 @@ class Table:
         self.n_rows = len(ids)
         for at in range(0, len(ids), ROWS_AT_A_TIME):
             yield ids[at : at + ROWS_AT_A_TIME], values[at : at + ROWS_AT_A_TIME]
+
+    def _matrix(self, file: Npz) -> Floats:
+        """The features' columns of the array X."""
+        found = file["feature_names"]
+        if found.ndim != 1:
+            raise TableError(f"{self.path}: feature_names must have one dimension")
+        names = [str(name) for name in found.tolist()]
+        self._check_columns([self.id_column, *names])
+        table = self._numbers(file, "X", 2)
+        if table.shape[1] != len(names):
+            raise TableError(
+                f"{self.path}: X has {table.shape[1]} columns and feature_names {len(names)} names"
+            )
+        values: Floats = table[:, [names.index(name) for name in self.features]].astype(np.float64)
+        return values
+
+    def _numbers(self, file: Npz, name: str, dimensions: int) -> npt.NDArray[Any]:
+        found = file[name]
+        if found.ndim != dimensions:
+            words = {1: "one dimension", 2: "two dimensions"}[dimensions]
+            raise TableError(f"{self.path}: {name} must have {words}")
+        if found.dtype.kind not in "iuf":
+            raise TableError(
+                f"{self.path}: {name!r} holds {found.dtype}, not numbers; nothing was imported"
+            )
+        return found
+
+
+def _largest_group(metadata: Any, columns: set[str]) -> int:
+    """The bytes of some columns in the row group in which they have most."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    chunks = ([group.column(at) for at in range(group.num_columns)] for group in groups)
+    sizes = (
+        sum(one.total_uncompressed_size for one in group if one.path_in_schema in columns)
+        for group in chunks
+    )
+    return max(sizes, default=0)
 
 
 def _give_memory_back() -> None:

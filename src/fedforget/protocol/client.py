@@ -26,7 +26,6 @@ from fedforget.protocol.errors import (
     MissingNoticeError,
     OlderDirectoryError,
     OutOfOrderError,
-    ProtocolError,
     SecondSurvivorSetError,
     SuspendedError,
     UnknownPartyError,
@@ -43,6 +42,7 @@ from fedforget.protocol.history import (
     counted_after,
     follow,
     link_of,
+    place_of,
 )
 from fedforget.protocol.keys import (
     KEY_BYTES,
@@ -90,6 +90,7 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.rules import (
     Requirements,
+    check_advertised,
     check_leavers,
     fewest_together,
     requirements,
@@ -417,7 +418,7 @@ class Client:
                 f"the notice of round {place.round}, after which the membership list was made, is"
                 " not known here"
             )
-        known = Place(place.round, place.link, notice.model, dict(notice.counted))
+        known = place_of(context, notice)
         counted = known.counted or {}
         if self.name in counted:
             # The same name with another directory: what is counted of it is not known here.
@@ -521,10 +522,10 @@ class Client:
             raise ForkError(
                 f"the server knows another round {place.round} than the one committed here"
             )
-        if context.model != place.model:
+        if (context.last_attempt, context.model) != (place.attempt, place.model):
             raise ForkError(
-                f"the server speaks of another model of round {place.round} than the one that its"
-                " notice told here"
+                f"the server speaks of another attempt or model of round {place.round} than the"
+                " one that its notice told here"
             )
 
     def _check_joining(self, ledger: Ledger) -> None:
@@ -745,7 +746,7 @@ class Client:
         assert self.ledger.place.counted is not None
         left, counted = counted_after(context, self.ledger.place.counted, alive)
         policy = self.federation.policy
-        check_leavers(self.membership, policy, left, context.alone, counted)
+        check_leavers(self.membership, policy, alive, left, context.alone, counted)
         self._check_signed(self.ledger, context, alive)
         lock, before = Lock(context.round, context.membership, alive, left), self.ledger.lock
         if before is not None and replace(before, proven=False) == lock:
@@ -820,15 +821,6 @@ def check_company(
             f"{len(together)} members join together; with fewer than {fewest}, {name}'s histogram"
             " would show in the next full round (`client join --alone` accepts that)"
         )
-
-
-def check_advertised(name: str, body: Advertise) -> None:
-    """Refuse keys of low order, and say whose they are."""
-    try:
-        for data in (body.sharing_key, body.masking_key):
-            AgreementKey(data)
-    except ProtocolError as error:
-        raise BadShareError(f"{name}: {error}") from None
 
 
 def _check_listed(membership: Membership, name: str, identity: Identity) -> None:

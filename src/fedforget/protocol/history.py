@@ -24,9 +24,9 @@ from fedforget.protocol.errors import (
     WrongFederationError,
 )
 from fedforget.protocol.graph import Policy
-from fedforget.protocol.keys import digest_of
+from fedforget.protocol.keys import PublicKey, digest_of
 from fedforget.protocol.membership import BEGINNING, Digest, Member, Membership, Number
-from fedforget.protocol.messages import Context, Notice, consent_to
+from fedforget.protocol.messages import Context, Letter, Notice, consent_to
 from fedforget.protocol.rules import Counted, Requirements, check_leavers, requirements
 
 
@@ -38,6 +38,7 @@ class Place(Struct, frozen=True):
 
     round: Number = 0
     link: Digest = BEGINNING
+    attempt: Number = 0
     model: Digest = BEGINNING
     counted: dict[str, int] | None = msgspec.field(default_factory=dict)
 
@@ -46,7 +47,7 @@ class Place(Struct, frozen=True):
         """Where somebody begins who comes with this list."""
         if membership.after_round == 0:
             return cls()
-        return cls(membership.after_round, membership.after, BEGINNING, None)
+        return cls(membership.after_round, membership.after, counted=None)
 
 
 def link_of(context: Context, notice: Notice) -> bytes:
@@ -60,6 +61,12 @@ def link_of(context: Context, notice: Notice) -> bytes:
         context.round.to_bytes(8, "little"),
         msgspec.msgpack.encode([notice.survivors, notice.left, notice.counted]),
     )
+
+
+def place_of(context: Context, notice: Notice) -> Place:
+    """Where the history stands after a notice."""
+    link = link_of(context, notice)
+    return Place(context.round, link, context.attempt, notice.model, dict(notice.counted))
 
 
 def counted_after(
@@ -160,8 +167,8 @@ def follow(
         )
     needed = requirements(context.kind, membership, place.counted, policy)
     needed.check_present(notice.survivors)
-    check_leavers(membership, policy, left, context.alone, counted)
-    after = Place(context.round, link_of(context, notice), notice.model, counted)
+    check_leavers(membership, policy, notice.survivors, left, context.alone, counted)
+    after = place_of(context, notice)
     for later in lists:
         if later.after_round == after.round and later.after != after.link and after.round:
             raise ForkError(
@@ -246,3 +253,30 @@ def _sample_size(given: int, needed: int, bits: int) -> int:
 def consent_of(context: Context, notice: Notice) -> bytes:
     """What the signatures of a notice are on."""
     return consent_to(context, notice.survivors, notice.view)
+
+
+def walk(
+    lists: Sequence[Membership],
+    letters: Sequence[bytes],
+    server_key: PublicKey,
+    policy: Policy,
+) -> Place:
+    """Follow stored notices from the first list on, and verify every signature.
+
+    The first notice may be the one after which the first list was made: the list vouches for it.
+    """
+    place = Place.told_by(lists[0])
+    for data in letters:
+        letter = Letter(data)
+        letter.check(server_key)
+        context, notice = letter.payload.context, letter.payload.body
+        if not isinstance(notice, Notice):
+            raise MissingNoticeError("what is stored as a commit notice is none")
+        if place.counted is None:
+            if (context.round, link_of(context, notice)) != (place.round, place.link):
+                raise ForkError(f"the notice of round {place.round} is not the one of the list")
+            place = place_of(context, notice)
+            continue
+        place, membership, needed = follow(place, lists, context, notice, policy)
+        check_consents(notice.consents, consent_of(context, notice), membership, needed, policy)
+    return place

@@ -45,7 +45,8 @@ Signatures = Annotated[tuple[tuple[Name, Signature], ...], Meta(max_length=MAX_M
 class Context(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What an attempt is: parties compare all of it.
 
-    ``last`` is the link of the last commit, ``model`` the digest of the model that came with it.
+    ``last`` is the link of the last commit; ``last_attempt`` and ``model`` are the attempt whose
+    inputs it counted and the digest of the model that came with it.
     ``leaving`` are the members whose leave statements the opening lists, sorted; ``alone`` those
     among them who accept that their histogram may show.
     """
@@ -55,6 +56,7 @@ class Context(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     membership: Digest
     epoch: Number
     last: Digest
+    last_attempt: Number
     model: Digest
     round: Number
     attempt: Number

@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fedforget.protocol.errors import ChangedParticipantsError, TooFewError
+from fedforget.protocol.errors import (
+    BadShareError,
+    ChangedParticipantsError,
+    ProtocolError,
+    TooFewError,
+)
 from fedforget.protocol.graph import Policy
+from fedforget.protocol.keys import AgreementKey
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.messages import Advertise, Kind
 
 Counted = Mapping[str, int]
 """Whom the model counts, each with the last round that counted it."""
@@ -83,7 +89,11 @@ def requirements(
         if reason is not None:
             raise ChangedParticipantsError(reason)
         allowed = tuple(name for name in membership.active if name in known)
-        return Requirements(allowed, False, of_known.present, (known_quorum,))
+        present = max(of_known.present, of_known.signers)
+        if len(known) < n and whole.colluders:
+            # All the list's colluders may be among them: two honest ones must be there as well.
+            present = max(present, whole.colluders + 2)
+        return Requirements(allowed, False, present, (known_quorum,))
     reason = why_no_full(membership, counted)
     if reason is not None:
         raise ChangedParticipantsError(reason)
@@ -121,6 +131,7 @@ def why_no_full(membership: Membership, counted: Counted) -> str | None:
 def check_leavers(
     membership: Membership,
     policy: Policy,
+    alive: tuple[str, ...],
     left: tuple[str, ...],
     alone: Iterable[str],
     counted: Counted,
@@ -135,11 +146,11 @@ def check_leavers(
             f"{len(left)} members leave in this round; with fewer than {fewest}, their histograms"
             " would show, and not all of them accept that"
         )
-    if left and 0 < len(counted) < policy.minimum:
+    staying = len(alive) - len(left)
+    if left and counted and staying < policy.minimum:
         raise TooFewError(
-            f"after this round {len(counted)} members would be counted, fewer than"
-            f" {policy.minimum}: what they hold would show. Enrol others first, or end the"
-            " federation together"
+            f"{staying} members would stay after this round, fewer than {policy.minimum}: what"
+            " they hold would show. Enrol others first, or end the federation together"
         )
 
 
@@ -152,3 +163,12 @@ def joiners(membership: Membership, counted: Iterable[str]) -> tuple[str, ...]:
 def fewest_together(membership: Membership, policy: Policy) -> int:
     """How many must join, or leave, at once: two honest ones whatever the colluders do."""
     return policy.colluders(len(membership)) + 2 if policy.minimum > 1 else 1
+
+
+def check_advertised(name: str, body: Advertise) -> None:
+    """Refuse keys of low order, and say whose they are."""
+    try:
+        for data in (body.sharing_key, body.masking_key):
+            AgreementKey(data)
+    except ProtocolError as error:
+        raise BadShareError(f"{name}: {error}") from None

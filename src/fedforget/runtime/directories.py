@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,47 @@ from fedforget.parties.server import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.messages import Kind
 from fedforget.protocol.server import Outgoing
-from fedforget.runtime.driver import drive
+from fedforget.runtime.driver import Committed, ask_everybody, drive
 
 Watch = Callable[[str], None]
 
 
 class RoundError(FedforgetError):
-    """A round that cannot begin."""
+    """A round that cannot begin, or a member that cannot take part in it."""
+
+
+class Directories:
+    """Carries messages between an open server and open clients.
+
+    A member that refuses is left out, and the reason is kept: it is the operator's to read.
+    """
+
+    def __init__(self, clients: Mapping[str, ClientParty]) -> None:
+        self._clients = clients
+        self.refusals: dict[str, str] = {}
+
+    def ask(self, question: bytes) -> Iterator[bytes]:
+        for name in self._clients:
+            answer = self._deliver(name, question)
+            if answer is not None:
+                yield answer
+
+    def exchange(self, messages: Sequence[Outgoing]) -> Iterator[tuple[str, bytes | None]]:
+        for name, data in messages:
+            if name in self._clients and name not in self.refusals:
+                answer = self._deliver(name, data)
+                if name not in self.refusals:
+                    yield name, answer
+
+    def _deliver(self, name: str, data: bytes) -> bytes | None:
+        try:
+            return self._clients[name].receive(data)
+        except ProtocolError as error:
+            self.refused(name, error)
+            return None
+
+    def refused(self, name: str, error: ProtocolError) -> None:
+        self.refusals[name] = str(error)
 
 
 def run(
@@ -38,6 +72,61 @@ def run(
     kind : ``"full"`` or ``"delta"``; what is needed, if left out.
     watch : told each stage as it begins.
     """
+    with _opened(server_folder, client_folders) as (server, clients):
+        for name, client in clients.items():
+            _check_list(server, client, name)
+        carrier = Directories(clients)
+        ask_everybody(server.protocol, carrier)
+        problem = server.behind(server.protocol.present.values())
+        if problem is not None:
+            raise RoundError(problem)
+        watch("who")
+        try:
+            committed = drive(server, kind, carrier, watch, ask=False)
+        except FedforgetError as error:
+            if carrier.refusals:
+                raise RoundError(f"{error} ({_in_words(carrier.refusals)})") from error
+            raise
+        return summary(committed) | {"refused": carrier.refusals}
+
+
+def recover(server_folder: Path, client_folders: Sequence[Path]) -> dict[str, int]:
+    """Give a restored server what its members know."""
+    with _opened(server_folder, client_folders) as (server, clients):
+        carrier = Directories(clients)
+        ask_everybody(server.protocol, carrier)
+        if carrier.refusals:
+            raise RoundError(_in_words(carrier.refusals))
+        return server.recover(server.protocol.present.values())
+
+
+def summary(committed: Committed) -> dict[str, Any]:
+    """What a round came to, for people and scripts."""
+    traffic, result = committed.traffic, committed.result
+    sizes = (size for party, size in traffic.sent.items() if party != "server")
+    return {
+        "round": committed.round,
+        "kind": result.kind,
+        "participants": list(result.survivors),
+        "left": list(result.left),
+        "model": committed.model.hex(),
+        "attempts": traffic.attempts,
+        "seconds": round(sum(traffic.seconds.values()), 3),
+        "bytes_from_a_client": max(sizes, default=0),
+        "changed_bins": len(result.total),
+        "findings": [str(one) for one in committed.findings],
+        "stages": {stage: round(seconds, 3) for stage, seconds in traffic.seconds.items()},
+    }
+
+
+def _in_words(refusals: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
+
+
+@contextmanager
+def _opened(
+    server_folder: Path, client_folders: Sequence[Path]
+) -> Iterator[tuple[ServerParty, dict[str, ClientParty]]]:
     with ExitStack() as stack:
         server = stack.enter_context(open_server(server_folder))
         clients: dict[str, ClientParty] = {}
@@ -45,44 +134,23 @@ def run(
             client = stack.enter_context(open_client(folder))
             if client.name in clients:
                 raise RoundError(f"{folder}: there are two clients named {client.name}")
-            _check_same_federation(server, client, folder)
+            if client.federation is None:
+                raise RoundError(f"{folder}: {client.name} has not joined a federation")
+            difference = client.federation.difference(server.federation)
+            if difference is not None:
+                raise RoundError(
+                    f"{folder}: {client.name} has another federation file: {difference}"
+                )
             clients[client.name] = client
-        _tell(server.last_notice(), clients)
-        return _round(server, clients, kind, watch)
+        yield server, clients
 
 
-def _check_same_federation(server: ServerParty, client: ClientParty, folder: Path) -> None:
-    if client.federation is None:
-        raise RoundError(f"{folder}: {client.name} has not joined a federation")
-    difference = client.federation.difference(server.federation)
-    if difference is not None:
-        raise RoundError(f"{folder}: {client.name} has another federation file: {difference}")
-    members = server.members()
-    if members is None or client.name not in members["keys"]:
-        raise RoundError(f"{folder}: {client.name} is not enrolled at the server")
-    if client.membership().epoch != members["epoch"]:
+def _check_list(server: ServerParty, client: ClientParty, name: str) -> None:
+    listed, known = server.membership(), client.lists()[-1]
+    if name not in listed:
+        raise RoundError(f"{name} is not enrolled at the server")
+    if known.epoch < listed.epoch:
         raise RoundError(
-            f"{folder}: {client.name} knows epoch {client.membership().epoch}, the server is at"
-            f" {members['epoch']}: run client join with the new list"
+            f"{name} knows epoch {known.epoch}, the server is at {listed.epoch}: run client join"
+            " with the new list"
         )
-
-
-def _tell(messages: Sequence[Outgoing], clients: Mapping[str, ClientParty]) -> None:
-    """Deliver commit notices; whoever knows them already ignores them."""
-    for name, data in messages:
-        if name in clients:
-            clients[name].receive(data)
-
-
-def _round(
-    server: ServerParty, clients: Mapping[str, ClientParty], kind: Kind | None, watch: Watch
-) -> dict[str, Any]:
-    def exchange(messages: Sequence[Outgoing]) -> Iterator[tuple[str, bytes | None]]:
-        for name, data in messages:
-            if name in clients:
-                yield name, clients[name].receive(data)
-
-    def refused(name: str, error: ProtocolError) -> None:
-        raise error
-
-    return drive(server, kind, exchange, watch, refused)

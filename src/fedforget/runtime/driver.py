@@ -22,6 +22,9 @@ class Host(Protocol):
     def remember(self) -> None:
         """Store what must last, before messages go out."""
 
+    def failed(self, error: RoundAbortedError) -> None:
+        """Keep who took part in an attempt that failed, and who is to blame."""
+
     def commit(self, result: Result, traffic: Traffic) -> list[Outgoing]:
         """Take a result over, commit it, and give the notices."""
 
@@ -100,7 +103,7 @@ def drive(
             _attempt(host, chosen, carrier, watch, traffic)
             break
         except RoundAbortedError as error:
-            host.remember()
+            host.failed(error)
             if not error.again:
                 raise
     else:

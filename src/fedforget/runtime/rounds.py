@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedforget.protocol.client import Client
-from fedforget.protocol.errors import ProtocolError
+from fedforget.protocol.errors import ProtocolError, RoundAbortedError
 from fedforget.protocol.messages import Kind
 from fedforget.protocol.server import Outgoing, Result, Server
 from fedforget.report import Traffic
@@ -27,6 +27,9 @@ class InProcess:
 
     def remember(self) -> None:
         """Nothing outlives this process."""
+
+    def failed(self, error: RoundAbortedError) -> None:
+        """There is no log."""
 
     def commit(self, result: Result, traffic: Traffic) -> list[Outgoing]:
         return self.protocol.commit(self._model_of(result))

@@ -80,10 +80,10 @@ def make_federation(
         for name, folder in zip(names, folders, strict=True)
     }
     with open_server(root / "server") as server:
-        members = server.enrol(keys)
+        document = server.enrol(keys)
     for number, folder in enumerate(folders):
         own = np.flatnonzero(owners == number)
         with open_client(folder) as client:
-            client.join(federation, members)
+            client.join(federation, document)
             client.import_table(Rows(own, values[own], features))
         progress()
