@@ -38,6 +38,7 @@ from fedforget.protocol.history import (
     Place,
     check_consents,
     check_list,
+    check_made_after,
     consent_of,
     counted_after,
     follow,
@@ -419,6 +420,8 @@ class Client:
                 " not known here"
             )
         known = place_of(context, notice)
+        for membership in self.lists:
+            check_made_after(membership, known)
         counted = known.counted or {}
         if self.name in counted:
             # The same name with another directory: what is counted of it is not known here.
