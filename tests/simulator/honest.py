@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.errors import (
-    BadShareError,
+    AloneError,
     ChangedParticipantsError,
     Finding,
     ForkError,
@@ -137,6 +137,8 @@ class HonestWorld:
         self._locked_out = False
         self._suspects: list[str] = []
         self._tried: set[str] = set()
+        self._suspect = ""
+        self._blocked = False
         self._named: set[str] = set()
         self._log(f"{n_clients} clients, {self.federation.policy}, {self.trouble}, {fate.rates}")
 
@@ -159,6 +161,11 @@ class HonestWorld:
     @property
     def membership(self) -> Membership:
         return self.server.store.membership
+
+    @property
+    def _here(self) -> set[str]:
+        """Names on the latest list that people have seen."""
+        return set(self.members.latest.position)
 
     @property
     def _hosts(self) -> list[ClientHost]:
@@ -301,6 +308,11 @@ class HonestWorld:
         """Take lists over; a client that was restored may have to hear of commits first."""
         try:
             self.members.catch_up(host)
+        except AloneError:
+            # Others of its group were taken off the list; its operator accepts what that shows.
+            host.alone = True
+            self.fate.tally["accepted to join alone"] += 1
+            self._catch_up(host)
         except (ForkError, MissingNoticeError) as error:
             if not (host.troubled or self._server_was_restored):
                 raise ViolationError(f"{host.name} refused an honest list: {error!r}") from error
@@ -465,7 +477,7 @@ class HonestWorld:
     def _recover_server(self) -> bool:
         """``server recover``, once everybody has answered; what nobody there knows is lost."""
         server = self.server.running
-        if server.waiting_for:
+        if any(name not in server.present for name in self.membership.active if name in self._here):
             return False
         greetings = [(one.notices, one.lists, one.seen) for one in server.present.values()]
         greetings.append(((), [one.data for one in self.members.published], 0))
@@ -512,6 +524,7 @@ class HonestWorld:
 
     def _aborted(self, aborted: RoundAbortedError) -> None:
         self._log(f"aborted: {aborted}")
+        self._blocked = "take it off the list" in str(aborted)
         self.fate.tally["rounds aborted"] += 1
         self._check_findings(aborted.findings)
         self._findings = [one for one in aborted.findings if one.members]
@@ -620,6 +633,7 @@ class HonestWorld:
             return
         back = [name for name in latest.suspended if name not in {chosen}]
         self._tried.add(chosen)
+        self._suspect = chosen
         self._log(f"suspects {chosen}")
         if chosen in counted:
             if self._can_do_without(chosen):
@@ -680,12 +694,14 @@ class HonestWorld:
                 self._recover(host)
         if self._server_behind:
             return
-        latest, counted = self.members.latest, self.server.store.ledger.place.counted or {}
+        latest = self.members.latest
         if self._findings or self._corrupted:
             self._react()
         else:
             drop = [name for name in latest.position if self.members.hosts[name].left]
-            back = [] if self._tried else list(latest.suspended)
+            back = [name for name in latest.suspended if name != self._suspect]
+            if self._blocked and self._suspect in latest.suspended:
+                drop.append(self._suspect)
             add: list[str] = []
             if len(latest) - len(drop) < 3:
                 add = [self.members.newcomer() for _ in range(self.members.together(3))]
@@ -696,7 +712,6 @@ class HonestWorld:
                 self._locked_out = False
         for host in self._hosts:
             self._catch_up(host)
-        del counted
 
     def _healed_round(self) -> None:
         """Run a round to its end."""
