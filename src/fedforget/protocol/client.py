@@ -38,7 +38,7 @@ from fedforget.protocol.history import (
     Place,
     check_consents,
     check_list,
-    check_told,
+    check_made_after,
     consent_of,
     counted_after,
     follow,
@@ -425,8 +425,9 @@ class Client:
                 " not known here"
             )
         known = place_of(context, notice)
-        counted = dict(notice.counted)
-        check_told(self.lists[0], counted)
+        for membership in self.lists:
+            check_made_after(membership, known)
+        counted = known.counted or {}
         if self.name in counted:
             # The same name with another directory: what is counted of it is not known here.
             ledger = replace(ledger, base=None, base_round=counted[self.name])

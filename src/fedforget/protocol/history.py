@@ -129,24 +129,25 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
             f" but round {place.round} is known here; the server was restored from a backup, or"
             " tells two histories"
         )
-    if place.round == membership.after_round and place.link != membership.after:
+    check_made_after(membership, place)
+
+
+def check_made_after(membership: Membership, place: Place) -> None:
+    """Refuse a list that tells something else of the commit it was made after than is known here.
+
+    Whom the commit counts matters, too: only who is counted can be suspended.
+    """
+    if place.round != membership.after_round:
+        return
+    if place.link != membership.after:
         raise ForkError(
             f"the list of epoch {membership.epoch} was made after another round"
             f" {place.round} than the one known here; the server tells two histories"
         )
-    if place.round == membership.after_round and place.counted is not None:
-        check_told(membership, place.counted)
-
-
-def check_told(membership: Membership, counted: Counted) -> None:
-    """Refuse a list that tells of others than the commit counts after which it was made.
-
-    Whom it suspends would not be counted, and a round without them would show all they have.
-    """
-    if membership.counted != tuple(sorted(counted)):
+    if place.counted is not None and set(membership.counted) != place.counted.keys():
         raise ForkError(
-            f"the list of epoch {membership.epoch} does not tell whom round"
-            f" {membership.after_round} counts as its notice does"
+            f"the list of epoch {membership.epoch} does not count those whom round {place.round}"
+            " counts"
         )
 
 
@@ -184,14 +185,7 @@ def follow(
     check_leavers(membership, policy, notice.survivors, left, context.alone, place.counted, counted)
     after = place_of(context, notice)
     for later in lists:
-        if later.after_round != after.round:
-            continue
-        if later.after != after.link:
-            raise ForkError(
-                f"the list of epoch {later.epoch} was made after another round {after.round} than"
-                " the one that this notice tells of"
-            )
-        check_told(later, counted)
+        check_made_after(later, after)
     return after, membership, needed
 
 

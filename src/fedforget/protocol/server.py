@@ -75,6 +75,7 @@ from fedforget.protocol.messages import (
 from fedforget.protocol.rules import (
     Requirements,
     check_advertised,
+    check_leavers,
     fewest_counted,
     fewest_together,
     joiners,
@@ -658,6 +659,7 @@ class Server:
             self._find(finding)
         self._check_threshold(stage, set(alive), unreadable)
         context = stage.context
+        self._check_leavers(context, alive)
         self.stage = Consenting(
             context, stage.needed, Gathering(alive), stage.graph, stage.keys, stage.dealt,
             stage.masked_total, alive, unreadable,
@@ -666,6 +668,17 @@ class Server:
         lock = Lock(context.round, context.membership, alive, left)
         self.ledger = replace(self.ledger, lock=lock)
         return self._sealed(context, dict.fromkeys(alive, Survivors(alive, self.stage.dead)))
+
+    def _check_leavers(self, context: Context, alive: tuple[str, ...]) -> None:
+        """End the attempt, before anybody signs, if no client would sign these leavers."""
+        left, counted = counted_after(context, self.counted, alive)
+        policy = self.federation.policy
+        try:
+            check_leavers(
+                self.membership, policy, alive, left, context.alone, self.counted, counted
+            )
+        except TooFewError as error:
+            raise self._abort(f"{error}; nothing was learnt") from None
 
     def _ask_to_unmask(self, stage: Consenting) -> list[Outgoing]:
         consenting = stage.gathering.present
