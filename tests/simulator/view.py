@@ -127,6 +127,7 @@ class ServerView:
         self._rows: list[Row] = []
         self._counted_at: dict[tuple[str, int], int] = {}
         self._seen: set[bytes] = set()
+        self._masks: dict[tuple[str, bytes], bytes] = {}
 
     # -- what clients say ----------------------------------------------------------------------
 
@@ -205,6 +206,9 @@ class ServerView:
         vector, plain = self._vectors(row)
         if np.array_equal(vector, plain):
             raise ViolationError(f"{name} sent its vector without masks")
+        mask = add(vector, minus(plain)).tobytes()
+        if self._masks.setdefault((name, mask), plain.tobytes()) != plain.tobytes():
+            raise ViolationError(f"{name} hid two inputs under one mask")
 
     def _reveals(self, holder: str, context: Context, body: Reveal) -> None:
         for of_seed, shares in ((True, body.seeds), (False, body.keys)):
