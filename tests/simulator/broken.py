@@ -408,7 +408,7 @@ FLAWS = {
     ),
     "forgets at a new list": Flaw(Parties(client=ForgetsAtANewList), _EXPOSED, lying=True),
     "needs nobody": Flaw(Parties(client=NeedsNobody), _EXPOSED, lying=True),
-    "reveals unsigned": Flaw(Parties(client=RevealsUnsigned), (*_EXPOSED, *_FORKED), lying=True),
+    "reveals unsigned": Flaw(Parties(client=RevealsUnsigned), ("for a set that only",), lying=True),
     "follows anything": Flaw(Parties(client=FollowsAnything), _FORKED, lying=True),
     "joins alone unknowingly": Flaw(
         Parties(client=JoinsAloneUnknowingly, client_host=AdoptsAnyList), _EXPOSED, lying=True

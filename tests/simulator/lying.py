@@ -146,6 +146,7 @@ class LyingWorld:
         self._agreements: dict[str, Agreement] = {}
         self._attempt = 0
         self._drops = self._splits = 0
+        self._hides = False
         self._log(f"{n_clients} clients, {self.federation.policy}, against {bad}")
 
     def _draw_bad(self, membership: Membership) -> list[str]:
@@ -212,7 +213,8 @@ class LyingWorld:
 
     def _move(self) -> Callable[[], None]:
         moves = {
-            self._run_attempt: 10,
+            self._run_attempt: 8,
+            self._plot: 3,
             self._make_list: 2,
             self._adopt_late: 1,
             self._forge_notice: 2,
@@ -260,12 +262,32 @@ class LyingWorld:
     def _run_attempt(self) -> None:
         self._drops = self.rng.choice((0, 0, 0, 0, 1, 1, 2))
         self._splits = self.rng.choice((0, 0, 0, 1, 1, 2))
+        self._hides = self.rng.random() < 0.3
         if self.rng.random() < 0.85:
             self._adopt_late()
         context, membership, leavers = self._draw_context()
         if context.kind == "full" and self.rng.random() < 0.8:
             # Everybody must be there, and the server knows that.
             self._drops = 0
+        self._tell_attempt(context, membership, leavers)
+
+    def _plot(self) -> None:
+        """A sum that nobody hears of, then a list, and another sum at the same place."""
+        self._adopt_late()
+        self._drops = self._splits = 0
+        self._hides = True
+        self._tell("plots")
+        self._tell_attempt(*self._draw_context(straight=True))
+        if self.rng.random() < 0.8:
+            self._make_list(straight=True)
+        self._adopt_late()
+        self._drops = self.rng.choice((0, 1))
+        self._hides = self.rng.random() < 0.3
+        self._tell_attempt(*self._draw_context(straight=True))
+
+    def _tell_attempt(
+        self, context: Context, membership: Membership, leavers: tuple[LeaveStatement, ...]
+    ) -> None:
         self._tell("attempts of a lying server")
         members = set(membership.position)
         line = Line(context, membership, members)
@@ -284,11 +306,14 @@ class LyingWorld:
         for one_line in lines:
             self._announce(one_line)
 
-    def _draw_context(self) -> tuple[Context, Membership, tuple[LeaveStatement, ...]]:
+    def _draw_context(
+        self, *, straight: bool = False
+    ) -> tuple[Context, Membership, tuple[LeaveStatement, ...]]:
         rng = self.rng
         held = [host.membership for host in self._honest if host.membership is not None]
-        membership = self.members.latest if rng.random() < 0.85 else rng.choice(held)
-        place = self._places[-1] if rng.random() < 0.85 else rng.choice(self._places)
+        straight = straight or rng.random() < 0.7
+        membership = self.members.latest if straight else rng.choice(held)
+        place = self._places[-1] if straight else rng.choice(self._places)
         kind = self._draw_kind(membership, place)
         leavers = self._leavers(membership, place)
         # A client that was taken back may be asked for the same number twice.
@@ -511,9 +536,10 @@ class LyingWorld:
         if made is None:
             return
         place, letter = made
-        if self.rng.random() < 0.15:
-            self._send_forged(line.context, letter)
         if self.rng.random() < 0.3:
+            signed = set(line.consents)
+            self._send_forged(line.context, letter, [n for n in line.roster if n not in signed])
+        if self._hides:
             self._tell("notices hidden")
             return
         before = {host.name: host.ledger for host in self._honest}
@@ -535,7 +561,9 @@ class LyingWorld:
             _, _, letter = self._commits[link]
             self._send_forged(Letter(letter).payload.context, letter)
 
-    def _send_forged(self, context: Context, letter: bytes) -> None:
+    def _send_forged(
+        self, context: Context, letter: bytes, unsigned: Collection[str] = ()
+    ) -> None:
         """A notice with something changed, for one client alone or for several."""
         notice = Letter(letter).payload.body
         assert isinstance(notice, Notice)
@@ -544,8 +572,10 @@ class LyingWorld:
             case 0 if len(notice.survivors) > 1:
                 gone = rng.choice(notice.survivors)
                 survivors = tuple(name for name in notice.survivors if name != gone)
-                counted = tuple(entry for entry in notice.counted if entry[0] != gone)
-                notice = replace(notice, survivors=survivors, counted=counted)
+                before = next(one for one in self._places if one.link == context.last)
+                left, counts = counted_after(context, before.counted or {}, survivors)
+                counted = tuple(sorted(counts.items()))
+                notice = replace(notice, survivors=survivors, left=left, counted=counted)
             case 1 if notice.counted:
                 gone = rng.choice(notice.counted)
                 counted = tuple(entry for entry in notice.counted if entry != gone)
@@ -572,7 +602,9 @@ class LyingWorld:
         forged = self._letter(context, notice)
         self._tell("forged notices")
         names = [host.name for host in self._honest]
-        for name in rng.sample(names, rng.choice((1, 1, len(names)))):
+        # Who has signed other survivors would not follow; who was left out may.
+        apart = [name for name in names if name in unsigned or rng.random() < 0.2]
+        for name in apart or rng.sample(names, rng.choice((1, 1, len(names)))):
             self._ask(name, forged)
         if rng.random() < 0.3:
             self._places.append(place_of(context, notice))
@@ -632,10 +664,10 @@ class LyingWorld:
         if host.process is None and host.directory.lists:
             host.start()
 
-    def _make_list(self) -> None:
+    def _make_list(self, *, straight: bool = False) -> None:
         """A list as people let it pass: who is suspended or dropped was told so when it joined."""
         rng, latest = self.rng, self.members.latest
-        signed = self._drawn_list()
+        signed = self._drawn_list(straight=straight)
         if signed is None:
             return
         holders = [host for host in self._honest if host.membership == latest]
@@ -652,15 +684,16 @@ class LyingWorld:
         names = [f"{one.name}{'*' if one.suspended else ''}" for one in membership.members]
         self._log(f"epoch {membership.epoch} after {membership.after_round}: {' '.join(names)}")
         for host in self._honest:
-            if host.name in membership and rng.random() < 0.8:
+            if host.name in membership and (straight or rng.random() < 0.8):
                 self._adopt(host)
 
-    def _drawn_list(self) -> SignedMembership | None:
+    def _drawn_list(self, *, straight: bool = False) -> SignedMembership | None:
         rng = self.rng
         if not self.members.published:
             return None
         latest = self.members.latest
-        place = self._places[-1] if rng.random() < 0.95 else rng.choice(self._places)
+        straight = straight or rng.random() < 0.95
+        place = self._places[-1] if straight else rng.choice(self._places)
         counted = set(place.counted or ()) & set(latest.position)
         # With fewer on the list, fewer may collude.
         may_drop = self.federation.policy.colluders(len(latest) - 1) >= len(self._colluders) + sum(
@@ -684,7 +717,7 @@ class LyingWorld:
                 return self._next(place, add=names)
             case 4 if room > 0:
                 name = self.members.newcomer()
-                if rng.random() < 0.8:
+                if rng.random() < 0.7:
                     self._alone.add(name)
                 return self._next(place, add=[name])
         self._tell("empty epochs")
