@@ -182,7 +182,7 @@ def follow(
         )
     needed = requirements(context.kind, membership, place.counted, policy)
     needed.check_present(notice.survivors)
-    check_leavers(membership, policy, notice.survivors, left, context.alone, counted)
+    check_leavers(membership, policy, notice.survivors, left, context.alone, place.counted, counted)
     after = place_of(context, notice)
     for later in lists:
         check_made_after(later, after)

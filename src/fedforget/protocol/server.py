@@ -76,6 +76,7 @@ from fedforget.protocol.rules import (
     Requirements,
     check_advertised,
     check_leavers,
+    fewest_counted,
     fewest_together,
     joiners,
     requirements,
@@ -461,10 +462,13 @@ class Server:
         if lock is not None and lock.round == self.ledger.place.round + 1:
             return tuple(found[name] for name in lock.left if name in found)
         leavers = [one for one in found.values() if self._says(one)]
-        if len(leavers) < fewest_together(self.membership, self.federation.policy):
-            leavers = [one for one in leavers if one.alone]
-        staying = len(set(needed.allowed) - {one.name for one in leavers})
-        too_few = 0 < staying < self.federation.policy.minimum
+        policy, counted = self.federation.policy, self.counted
+        together = [one for one in leavers if one.name in counted]
+        if len(together) < fewest_together(self.membership, policy):
+            leavers = [one for one in leavers if one.alone or one.name not in counted]
+        gone = {one.name for one in leavers}
+        staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
+        too_few = 0 < staying < fewest_counted(self.membership, policy)
         return () if too_few else tuple(leavers)
 
     def _says(self, one: LeaveStatement) -> bool:
@@ -670,7 +674,9 @@ class Server:
         left, counted = counted_after(context, self.counted, alive)
         policy = self.federation.policy
         try:
-            check_leavers(self.membership, policy, alive, left, context.alone, counted)
+            check_leavers(
+                self.membership, policy, alive, left, context.alone, self.counted, counted
+            )
         except TooFewError as error:
             raise self._abort(f"{error}; nothing was learnt") from None
 
