@@ -8,7 +8,7 @@ a link or a list is the tuple of what it holds, interned, so that equal means id
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 Set = frozenset[int]
@@ -49,7 +49,7 @@ class Rules:
     suspend_counted_only: bool = True  # (F2)
     leaver_waits_for_group: bool = True
     leavers_survive_in_groups: bool = True  # (F3)
-    enough_stay: bool = True  # `minimum` members remain counted when others leave (F9)
+    enough_stay: bool = True  # `minimum` survivors stay when others leave (F9)
     # R5: fixed before it is secret
     fixed_at_advertise: bool = True
 
@@ -97,11 +97,11 @@ class List:
     before: List | None
     after: Link
 
-    @property
+    @cached_property
     def active(self) -> Set:
         return self.members - self.suspended
 
-    @property
+    @cached_property
     def joined(self) -> Set:
         return self.members - self.before.members if self.before else self.members
 
@@ -120,7 +120,7 @@ class Link:
     left: Set
     counted: tuple[tuple[int, int], ...]  # member and the place that last counted it
 
-    @property
+    @cached_property
     def members(self) -> Set:
         return frozenset(member for member, _ in self.counted)
 
@@ -175,7 +175,6 @@ class Client(NamedTuple):
     list: List | None
     link: Link | None
     notice: int = 0  # the attempt behind the last notice
-    counted_by: frozenset[tuple[int, int]] = frozenset()  # member, attempt that last counted it
     locks: frozenset[Lock] = frozenset()  # those of this place
     stored: tuple[int, int, Value] | None = None  # attempt, copy of the key, what is sent
     base: Value = EMPTY
@@ -240,7 +239,7 @@ def list_at(rules: Rules, client: Client, place: int) -> List:
     return found
 
 
-def adopt(rules: Rules, client: Client, new: List, wishes: Wishes) -> Client:
+def adopt(rules: Rules, client: Client, new: List) -> Client:
     """The operator has looked at a list and accepts it."""
     require(not client.gone, "it has left")
     require(client.name in new.members, "it is not on the list")
@@ -337,7 +336,7 @@ def consent(
     if rules.leavers_survive_in_groups and left:
         require(is_group(rules, list_, left, wishes), "too few leave together")
     if rules.enough_stay and left:
-        require(len((link.members | alive) - left) >= MINIMUM, "too few would stay")
+        require(len(alive - left) >= MINIMUM, "too few would stay")
     new = Lock(list_, alive, left if rules.lock_names_leavers else NOBODY)
     free = context.kind == FULL and not rules.full_keeps_the_lock
     for old in client.locks if rules.locks and not free else ():
@@ -369,9 +368,13 @@ class Notice(NamedTuple):
 
 def link_after(link: Link, notice: Notice) -> Link:
     left = notice.alive & notice.context.leaving
-    counted = dict(link.counted) | dict.fromkeys(notice.alive, link.place + 1)
+    list_ = notice.context.list
+    # A full round is the sum of its survivors; a delta leaves in the sum whoever was in it.
+    drops = notice.context.kind == FULL
+    counted = {m: place for m, place in link.counted if not drops or m in list_.members}
+    counted |= dict.fromkeys(notice.alive, link.place + 1)
     stay = sorted((m, p) for m, p in counted.items() if m not in left | notice.uncounted)
-    return make_link(link.place + 1, link, notice.context.list, notice.alive, left, tuple(stay))
+    return make_link(link.place + 1, link, list_, notice.alive, left, tuple(stay))
 
 
 def follow(rules: Rules, client: Client, notice: Notice) -> Client:
@@ -396,11 +399,9 @@ def follow(rules: Rules, client: Client, notice: Notice) -> Client:
     after = link_after(link, notice)
     if rules.right_list and client.list is not None and client.list.after.place == after.place:
         require(client.list.after is after, "its list was made after another notice")
-    by = dict(client.counted_by) | dict.fromkeys(notice.alive, context.number)
     moved = client._replace(
         link=after,
         notice=context.number,
-        counted_by=frozenset((m, k) for m, k in by.items() if m in after.members),
         locks=frozenset(),
         stored=None,
         seen=max(client.seen, context.number),

@@ -19,9 +19,10 @@ What is left out, and why nothing is lost by that:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from functools import cache, partial
+from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 from model.knowledge import REGIMES, Row, exposed
@@ -68,7 +69,7 @@ class Attempt(NamedTuple):
 class World(NamedTuple):
     clients: tuple[Client, ...]
     attempts: tuple[Attempt, ...] = ()
-    leaks: frozenset[Row] = frozenset()  # differences of two inputs under one mask
+    known: frozenset[Row] = frozenset()  # the first round; differences of inputs under one mask
     past: tuple[Client, ...] = ()  # earlier states of the client that may be restored
     restored: int | None = None
 
@@ -103,6 +104,10 @@ class Scenario:
     places: int = 2  # commits beyond the start
     recovers: bool = False
     lies: bool = False  # whether notices leave out whom they should count
+    # Bounds for the larger ones:
+    leavings: tuple[Set, ...] | None = None  # which leavers an attempt may name (None: any)
+    all_sign: bool = False  # all survivors who would sign are asked to
+    together: bool = False  # all operators who would accept a list do so at once
 
     def honest(self) -> Set:
         return (frozenset(range(self.members)) | self.newcomers) - self.colluding
@@ -119,9 +124,9 @@ def start(scenario: Scenario) -> World:
             clients.append(Client(name, None, None))
             continue
         base = Input(name, -1, 0) if scenario.counted else EMPTY
-        by = frozenset((member, 0) for member, _ in counted)
-        clients.append(Client(name, founding, root, counted_by=by, base=base))
-    return World(tuple(clients))
+        clients.append(Client(name, founding, root, base=base))
+    first = frozenset((client.base, 1) for client in clients if isinstance(client.base, Input))
+    return World(tuple(clients), known=frozenset({first}) if scenario.counted else frozenset())
 
 
 # Moves
@@ -133,6 +138,12 @@ class Server:
     def __init__(self, scenario: Scenario, rules: Rules) -> None:
         self.scenario = scenario
         self.rules = rules
+        # Clients decide by their own state only, and few states of one client make many worlds.
+        self.advertise = cache(partial(outcome, advertise, rules))
+        self.consent = cache(partial(outcome, consent, rules))
+        self.follow = cache(partial(outcome, follow, rules))
+        self.adopt = cache(partial(outcome, adopt, rules))
+        self.signed_by = cache(partial(is_quorum, rules))
 
     def moves(self, world: World) -> Iterator[Step]:
         yield from self.run_attempts(world)
@@ -159,12 +170,10 @@ class Server:
         for context in self.contexts(world, number):
             ready = {}
             for client in world.clients:
-                try:
-                    if client.list is not None and client.name in context.list.members:
-                        after = advertise(self.rules, client, context, 0, self.scenario.wishes)
-                        ready[client.name] = client, after
-                except Refused:
-                    continue
+                if client.list is not None and client.name in context.list.members:
+                    after = self.advertise(client, context, 0, self.scenario.wishes)
+                    if isinstance(after, Client):
+                        ready[client.name] = after
             bad = self.scenario.colluding & context.list.members
             for alive in subsets(frozenset(ready) | bad, 2):
                 if alive & frozenset(ready):
@@ -182,45 +191,48 @@ class Server:
             link = client.link if self.rules.link_in_context else None
             notice = client.notice if self.rules.notice_in_context else None
             for kind in (FULL, DELTA):
-                for leaving in subsets(self.scenario.wishes.leaving & client.link.members, 0):
+                for leaving in self.leavings(client.link):
                     seen[Context(number, list_, link, notice, kind, leaving)] = None
         yield from seen
+
+    def leavings(self, link: Link) -> Iterator[Set]:
+        """Statements are signed by the leavers: the server names those who want to leave."""
+        wish = self.scenario.wishes.leaving & link.members
+        named = self.scenario.leavings
+        yield from subsets(wish, 0) if named is None else (one for one in named if one <= wish)
 
     def run_attempt(
         self,
         world: World,
         context: Context,
         alive: Set,
-        ready: dict[int, tuple[Client, Client]],
+        ready: dict[int, Client],
     ) -> Iterator[Step]:
         """One set of survivors; the server chooses who of them is asked to sign."""
         rules, wishes = self.rules, self.scenario.wishes
         bad = alive & self.scenario.colluding
         willing = {}
         for name in alive - bad:
-            try:
-                lock = rules.lock_at_consent
-                willing[name] = consent(rules, ready[name][1], context, alive, wishes, lock)
-            except Refused:
-                continue
+            signed = self.consent(ready[name], context, alive, wishes, rules.lock_at_consent)
+            if isinstance(signed, Client):
+                willing[name] = signed
         link = next(iter(willing.values())).link if willing else None
         if link is None:
             return
         late = frozenset({self.scenario.restorable}) if world.restored is None else NOBODY
-        for signing in subsets(frozenset(willing), 1):
+        everyone = frozenset(willing)
+        for signing in [everyone] if self.scenario.all_sign else subsets(everyone, 1):
             complete = self.quorum(context, alive, link, signing | bad)
             if not complete and not self.quorum(context, alive, link, signing | bad | late):
                 continue
             revealing = [signing] if rules.lock_at_consent else subsets(signing, 0)
             for revealed in revealing:
-                changed = {name: ready[name][1] for name in alive - bad}
+                changed = {name: ready[name] for name in alive - bad}
                 changed |= {name: willing[name] for name in signing}
-                try:
-                    for name in revealed if not rules.lock_at_consent else ():
-                        changed[name] = consent(rules, changed[name], context, alive, wishes)
-                except Refused:
-                    continue
-                notice = Notice(context, alive, keys(alive - bad), signing | bad)
+                if not rules.lock_at_consent:
+                    for name in revealed:
+                        changed[name] = self.consent(changed[name], context, alive, wishes)
+                notice = Notice(context, alive, first_keys(alive - bad), signing | bad)
                 opened = complete and self.quorum(context, alive, link, revealed | bad)
                 stray = astray(changed) if opened and context.kind == DELTA else None
                 run = Attempt(notice, self.row(context.kind, changed), opened, stray)
@@ -229,7 +241,7 @@ class Server:
                 yield (describe, notice, signing, revealed, opened), after
 
     def quorum(self, context: Context, alive: Set, link: Link, signers: Set) -> bool:
-        return is_quorum(self.rules, context.list, link, context.kind, signers & alive, alive)
+        return self.signed_by(context.list, link, context.kind, signers & alive, alive)
 
     def row(self, kind: str, clients: dict[int, Client]) -> Row:
         """The sum of what the honest survivors sent."""
@@ -249,15 +261,12 @@ class Server:
                 if client.link is None or client.link.place >= self.scenario.places:
                     continue
                 for notice in self.versions(attempt.notice):
-                    try:
-                        after = follow(self.rules, client, notice)
-                    except Refused:
-                        continue
-                    except Stopped as stop:
-                        after = client._replace(stopped=True)
-                        yield (said_stop, client.name, notice, stop), self.put(world, after)
-                        continue
-                    yield (said_follow, client.name, notice), self.put(world, after)
+                    after = self.follow(client, notice)
+                    if isinstance(after, Client):
+                        yield (said_follow, client.name, notice), self.put(world, after)
+                    elif isinstance(after, Stopped):
+                        stopped = client._replace(stopped=True)
+                        yield (said_stop, client.name, notice, after), self.put(world, stopped)
 
     def versions(self, notice: Notice) -> Iterator[Notice]:
         yield notice
@@ -276,21 +285,27 @@ class Server:
                         new = changed_list(before, change, link, len(lists) + 1)
                         if new is not None:
                             offered[new] = None
+        if self.scenario.together:
+            for new in offered:
+                after = [self.adopt(client, new) for client in world.clients]
+                after = [self.instruct(world, c) for c in after if isinstance(c, Client)]
+                if after:
+                    yield (said_adopt, "everybody who may", new), self.put(world, *after)
+            return
         for client in world.clients:
             for new in offered:
-                try:
-                    after = adopt(self.rules, client, new, self.scenario.wishes)
-                except Refused:
-                    continue
-                if client.list is None:  # a newcomer learns from the server what led to the list
+                after = self.adopt(client, new)
+                if isinstance(after, Client):
                     after = self.instruct(world, after)
-                yield (said_adopt, client.name, new), self.put(world, after)
+                    yield (said_adopt, client.name, new), self.put(world, after)
 
-    def instruct(self, world: World, newcomer: Client) -> Client:
-        for client in world.clients:
-            if client.link is newcomer.link:
-                return newcomer._replace(notice=client.notice, counted_by=client.counted_by)
-        return newcomer
+    def instruct(self, world: World, client: Client) -> Client:
+        """The server tells a newcomer which attempt was behind the notice that its list names."""
+        if next(c for c in world.clients if c.name == client.name).list is None:
+            for other in world.clients:
+                if other.link is client.link:
+                    return client._replace(notice=other.notice)
+        return client
 
     def restores(self, world: World) -> Iterator[Step]:
         if world.restored is not None:
@@ -307,22 +322,21 @@ class Server:
         client = next(c for c in world.clients if c.name == world.restored)
         for index, attempt in enumerate(world.attempts):
             notice, context = attempt.notice, attempt.notice.context
-            known = dict(notice.copies)
-            try:  # from the start, with a fresh key: unrelated to what it sent before
-                again = advertise(self.rules, client, context, 1, self.scenario.wishes)
-                leaks = world.leaks
-                if not self.rules.fixed_at_advertise and client.name in known:
-                    one = Input(client.name, client.link.place, context.number)  # type: ignore[union-attr]
-                    leaks |= {frozenset({(one, 1), (one._replace(copy=1), -1)})}
-                after = self.put(world, again)._replace(leaks=leaks)
+            keys = dict(notice.copies)
+            # From the start, with a fresh key: unrelated to what it sent before.
+            again = self.advertise(client, context, 1, self.scenario.wishes)
+            if isinstance(again, Client):
+                known = world.known
+                if not self.rules.fixed_at_advertise and client.name in keys:
+                    one = Input(client.name, client.link.place, context.number)
+                    known |= {frozenset({(one, 1), (one._replace(copy=1), -1)})}
+                after = self.put(world, again)._replace(known=known)
                 yield (said_again, client.name, context.number), after
-            except Refused:
-                pass
-            if client.stored is None or client.stored[:2] != (context.number, known.get(client.name)):
+            # From where it was, with the same key: it may sign what it had not signed.
+            if client.stored is None or client.stored[:2] != (context.number, keys.get(client.name)):
                 continue
-            try:  # from where it was, with the same key: it may sign what it had not signed
-                signed = consent(self.rules, client, context, notice.alive, self.scenario.wishes)
-            except Refused:
+            signed = self.consent(client, context, notice.alive, self.scenario.wishes)
+            if not isinstance(signed, Client):
                 continue
             signers = notice.signers | {client.name}
             there = {c.name for c in world.clients if c.stored and c.stored[0] == context.number}
@@ -347,11 +361,11 @@ class Server:
 
     def tells(self, world: World) -> str | None:
         """(a) No combination of sums tells something about too few honest members."""
-        rows = frozenset(a.row for a in world.attempts if a.opened) | world.leaks
+        rows = frozenset(a.row for a in world.attempts if a.opened) | world.known
         if not rows:
             return None
         lists = {one for client in world.clients for one in history(client.list)}
-        dropped = frozenset(m for one in lists if one.before for m in one.before.members - one.members)
+        dropped = frozenset(m for one in lists for m in gone(one))
         by_list = frozenset(m for one in lists for m in one.suspended)
         excused = dropped | self.scenario.wishes.alone
         groups = any(one.before and one.joined for one in lists) or self.scenario.wishes.leaving
@@ -395,6 +409,14 @@ class Server:
         return None
 
 
+def outcome(event: Callable[..., Client], *arguments: Any) -> Client | Refused | Stopped:
+    """What a client does at an event, a refusal included."""
+    try:
+        return event(*arguments)
+    except (Refused, Stopped) as reason:
+        return reason.with_traceback(None)
+
+
 def astray(clients: dict[int, Client]) -> tuple[int, int] | None:
     """Two clients whose bases are not of one history.
 
@@ -412,12 +434,27 @@ def astray(clients: dict[int, Client]) -> tuple[int, int] | None:
     return None
 
 
+def gone(list_: List) -> Set:
+    """Whom a list dropped though they had not left: the list says that they show."""
+    found = list_.before.members - list_.members if list_.before else NOBODY
+    link: Link | None = list_.after
+    while link is not None:
+        found, link = found - link.left, link.previous
+    return found
+
+
 def away(world: World) -> Set:
-    """Those whose change shows since another list at the same place took them in, or left them out."""
+    """Those who were away under one list and came in under the next at the same place.
+
+    Their change shows, just as if the first set had been committed and they had come back then. It
+    is only excused where the second set keeps all of the first that its list allows.
+    """
     opened = [attempt.notice for attempt in world.attempts if attempt.opened]
     found: set[int] = set()
-    for one, two in combinations(opened, 2):
-        if one.context.list is not two.context.list and one.alive < two.alive:
+    for one, two in permutations(opened, 2):
+        if two.context.list in history(one.context.list):
+            continue
+        if one.alive & two.context.list.active <= two.alive:
             found |= two.alive - one.alive
     return frozenset(found)
 
@@ -445,7 +482,7 @@ def subsets(members: Set, least: int) -> list[Set]:
     return [frozenset(some) for size in sizes for some in combinations(ordered, size)]
 
 
-def keys(members: Set) -> frozenset[tuple[int, int]]:
+def first_keys(members: Set) -> frozenset[tuple[int, int]]:
     return frozenset((name, 0) for name in members)
 
 
@@ -469,7 +506,7 @@ def said_stop(name: int, notice: Notice, reason: Stopped) -> str:
     return f"{name} is shown the notice of attempt {notice.context.number} and stops: {reason}"
 
 
-def said_adopt(name: int, new: List) -> str:
+def said_adopt(name: int | str, new: List) -> str:
     return f"{name} accepts list {new.label}, made after {new.after}"
 
 
