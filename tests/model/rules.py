@@ -34,6 +34,7 @@ class Rules:
     list_names_link: bool = True  # a list says after which notice it was made
     right_list: bool = True  # the newest list made no later than this place, no other (F7)
     keys_in_notice: bool = True  # a notice names the advertised key, not only the attempt (F6)
+    others_sets_followed: bool = True  # else one follows no notice but for the set one signed (F12)
     superset_across_lists: bool = True  # R1b
     leavers_across_lists: bool = True  # R1b for leavers (F4)
     # R2: a base never changes by itself
@@ -67,6 +68,7 @@ DRAFT = MENDED.without(
     "enough_stay",
     "keys_in_notice",
     "notice_in_context",
+    "others_sets_followed",
 )
 NAMES = tuple(field.name for field in fields(Rules))
 
@@ -220,11 +222,11 @@ def is_quorum(rules: Rules, list_: List, link: Link, kind: str, signers: Set, al
     n, home = len(list_.members), at_home(link, list_)
     if not rules.thresholds_from_list:
         n, home = len(alive), alive & home
-    of_home = not home or len(signers & home) >= signatures(rules, n, len(home))
+    of_home = len(signers & home) >= signatures(rules, n, len(home))
     if kind == DELTA:
         return of_home
     whole = len(signers & list_.members) >= signatures(rules, n, n)
-    return whole and (of_home or not rules.joint_quorum)
+    return whole and (of_home or not home or not rules.joint_quorum)
 
 
 # Events
@@ -393,9 +395,10 @@ def follow(rules: Rules, client: Client, notice: Notice) -> Client:
         require(context.notice == client.notice, "another attempt behind the notice before it")
     require(is_quorum(rules, context.list, link, context.kind, notice.signers, notice.alive), "no quorum")
     left = notice.alive & context.leaving
-    mine = Lock(context.list, notice.alive, left if rules.lock_names_leavers else NOBODY)
-    for lock in client.locks if rules.locks else ():
-        require(lock.list is not context.list or lock == mine, "it signed another set")
+    if rules.locks and not rules.others_sets_followed:
+        mine = Lock(context.list, notice.alive, left if rules.lock_names_leavers else NOBODY)
+        for lock in client.locks:
+            require(lock.list is not context.list or lock == mine, "it signed another set")
     after = link_after(link, notice)
     if rules.right_list and client.list is not None and client.list.after.place == after.place:
         require(client.list.after is after, "its list was made after another notice")
