@@ -1,13 +1,15 @@
 """One attempt from the inside: the server shows any view to any client.
 
-``world`` takes an attempt for one move with one set of survivors. Here is why: for every choice of
-sharers, survivors and lost that a server can show to each client by itself, and of who gets how far,
-the masks that come off are worked out from the shares that were revealed. Whatever the choice, all
-that can be opened is one sum, over the honest survivors of one view that s members signed.
+``world`` takes an attempt for one move with one set of survivors. Here is why: for every choice
+of sharers, survivors and lost that a server can show to each client by itself, the masks that come
+off are worked out from the shares that were revealed. Whatever the choice, all that can be opened
+is one sum, over the honest survivors of one view that s members signed.
 
-A client masks its input for the sharers U that it was shown: a self mask from a seed, and a pairwise
-mask with every other member of U from its key. A member that reveals for a view gives its share of
-the seed of everybody alive and of the key of everybody dead in that view. Colluders give all shares.
+A client masks its input for the sharers U that it was shown: a self mask from a seed, and a
+pairwise mask with every other member of U from its key. A member that reveals for a view gives its
+share of the seed of everybody alive and of the key of everybody dead in that view. Colluders give
+all their shares. The graph is complete, and as many shares as signatures are needed (t = s): with
+that, a reveal without a quorum of signatures tells nothing more, so that rule is no flag here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ class Inside:
     """The rules that hold within one attempt."""
 
     one_view: bool = True  # a client signs once per attempt
-    quorum_before_reveal: bool = True  # s signatures, its own included, on its own view
     never_both: bool = True  # nobody is both alive and dead
     enough_present: bool = True  # h
     colluders_in_quorum: bool = True  # else c = 0
@@ -69,7 +70,7 @@ Choice = tuple[View, ...]  # what one honest client signed; the sharers are thos
 
 
 def choices(rules: Inside, n: int, name: int) -> list[Choice]:
-    """What may become of one honest client: away, or it signs for one view (or, unruly, for two)."""
+    """What may become of one honest client: away, or it signs one view (or, unruly, two)."""
     mine = [view for view in views(rules, n) if name in view.alive]
     found: list[Choice] = [(), *((view,) for view in mine)]
     if not rules.one_view:
@@ -89,7 +90,6 @@ def sums(rules: Inside, n: int, colluding: Set, made: dict[int, Choice]) -> Iter
     keys = dict.fromkeys(range(n), len(colluding))
     for choice in made.values():
         shown = [v for v in choice if signed[v] + len(colluding & v.alive) >= enough]
-        shown = shown if rules.quorum_before_reveal else list(choice)
         for member in frozenset().union(*(view.alive for view in shown)):
             seeds[member] += 1
         for member in frozenset().union(*(view.dead for view in shown)):

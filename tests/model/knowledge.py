@@ -9,10 +9,10 @@ looked at in three *regimes*, which differ in the symbols that are taken for one
 ``PLACE``     everybody's data change between two commits, nobody's in between
 ``FRESH``     everybody's data change before every attempt
 
-The check, in each regime: no combination of rows is supported on the symbols of fewer than ``limit``
-honest members, unless all of them are excused by name. (If some members change and others do not,
-a whole input that shows would show under CONSTANT too; what remains is the change of a member over
-a time in which nobody else changed, which the rules do not hide.)
+The check, in each regime: no combination of rows is supported on the symbols of fewer than
+``limit`` honest members, unless all of them are excused by name. (If some members change and others
+do not, a whole input that shows would show under CONSTANT too; what remains is the change of a
+member over a time in which nobody else changed, which the rules do not hide.)
 """
 
 from __future__ import annotations

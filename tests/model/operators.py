@@ -1,7 +1,8 @@
 """An honest server, members that vanish or are restored, and the commands of operators.
 
-(c) From every state that faults can lead to, as soon as h members stay, some sequence of attempts and
-named commands (a list that suspends, drops or adds somebody; ``recover``) commits a round.
+(c) From every state that faults can lead to, as soon as h members stay, some sequence of attempts
+and named commands (a list that suspends, drops or adds somebody; ``recover``) commits a round of
+those who stay.
 
 (d) One member holds a record and forgets it at some time. Its share of the aggregate is followed as
 a bit: after every commit the aggregate holds exactly what the member's counted input held, and once
@@ -127,8 +128,9 @@ class Faults:
                 after = office._replace(clients=clients, record=record, restored=True, past=())
                 yield (said_restored, old.name, number), after
         if self.plan.forgets and office.record.held and not office.restored:
-            yield (said_forget, self.plan.restorable), self.keep(office)._replace(
-                record=office.record._replace(held=False)
+            yield (
+                (said_forget, self.plan.restorable),
+                self.keep(office)._replace(record=office.record._replace(held=False)),
             )
 
     def keep(self, office: Office) -> Office:
@@ -219,14 +221,17 @@ class Faults:
         return client
 
     def behind(self, office: Office, link: Link) -> int:
-        return next((n.context.number for n in office.notices if n.context.link is link.previous), 0)
+        return next(
+            (n.context.number for n in office.notices if n.context.link is link.previous), 0
+        )
 
     def commands(self, office: Office, changes: tuple[Change, ...]) -> Iterator[Any]:
         for change in changes:
             new = changed_list(office.list, change, office.link, len(chain(office.list)) + 1)
-            if new is not None and present(len(new.members)) <= len(new.members):
-                if new.suspended <= office.link.members or not self.rules.suspend_counted_only:
-                    yield (said_list, new), office._replace(list=new)
+            if new is None or present(len(new.members)) > len(new.members):
+                continue
+            if new.suspended <= office.link.members or not self.rules.suspend_counted_only:
+                yield (said_list, new), office._replace(list=new)
 
     def recoveries(self, office: Office) -> Iterator[Any]:
         for client in office.clients:
@@ -323,6 +328,3 @@ def said_list(new: List) -> str:
 
 def said_recover(name: int, how: str) -> str:
     return f"the operator of {name} runs recover {how}"
-
-
-__all__ = ["SAME", "Faults", "Office", "Plan", "start"]

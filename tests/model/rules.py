@@ -393,7 +393,10 @@ def follow(rules: Rules, client: Client, notice: Notice) -> Client:
         require(context.link is link, "another notice before it")
     if rules.notice_in_context:
         require(context.notice == client.notice, "another attempt behind the notice before it")
-    require(is_quorum(rules, context.list, link, context.kind, notice.signers, notice.alive), "no quorum")
+    require(
+        is_quorum(rules, context.list, link, context.kind, notice.signers, notice.alive),
+        "no quorum",
+    )
     left = notice.alive & context.leaving
     if rules.locks and not rules.others_sets_followed:
         mine = Lock(context.list, notice.alive, left if rules.lock_names_leavers else NOBODY)
@@ -423,10 +426,9 @@ def move_base(rules: Rules, client: Client, moved: Client, notice: Notice, left:
         return moved._replace(base=EMPTY)
     if name not in notice.alive:
         return moved
-    copy = dict(notice.copies).get(name)
-    if client.stored is not None and client.stored[0] == number:
-        if client.stored[1] == copy or not rules.keys_in_notice:
-            return moved._replace(base=client.stored[2])
+    stored, copy = client.stored, dict(notice.copies).get(name)
+    if stored and stored[0] == number and (stored[1] == copy or not rules.keys_in_notice):
+        return moved._replace(base=stored[2])
     if client.base == UNKNOWN or not rules.stop_without_input:
         return moved
     raise Stopped("a notice counts an input that this directory does not hold")

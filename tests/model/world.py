@@ -85,6 +85,7 @@ class Change(NamedTuple):
 
 
 SAME = Change("same")
+NO_WISHES = Wishes()
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Scenario:
     colluding: Set = NOBODY
     newcomers: Set = NOBODY
     restorable: int | None = None
-    wishes: Wishes = Wishes()
+    wishes: Wishes = NO_WISHES
     changes: tuple[Change, ...] = ()
     attempts: int = 2
     lists: int = 0
@@ -157,9 +158,9 @@ class Server:
         byname = {client.name: client for client in new}
         past = world.past
         for client in world.clients:
-            if client.name == self.scenario.restorable and world.restored is None:
-                if client.name in byname and client not in past:
-                    past = (*past, client)
+            mine = client.name == self.scenario.restorable and client.name in byname
+            if mine and world.restored is None and client not in past:
+                past = (*past, client)
         clients = tuple(byname.get(client.name, client) for client in world.clients)
         return world._replace(clients=clients, past=past)
 
@@ -333,7 +334,10 @@ class Server:
                 after = self.put(world, again)._replace(known=known)
                 yield (said_again, client.name, context.number), after
             # From where it was, with the same key: it may sign what it had not signed.
-            if client.stored is None or client.stored[:2] != (context.number, keys.get(client.name)):
+            if client.stored is None or client.stored[:2] != (
+                context.number,
+                keys.get(client.name),
+            ):
                 continue
             signed = self.consent(client, context, notice.alive, self.scenario.wishes)
             if not isinstance(signed, Client):
@@ -428,9 +432,10 @@ def astray(clients: dict[int, Client]) -> tuple[int, int] | None:
         if one.base.copy or dict(one.link.counted).get(one.name) != one.base.place + 1:
             return one.name, one.name
         for two in clients.values():
-            if isinstance(two.base, Input) and two.base.place == one.base.place:
-                if two.base.attempt != one.base.attempt:
-                    return one.name, two.name
+            if not isinstance(two.base, Input) or two.base.place != one.base.place:
+                continue
+            if two.base.attempt != one.base.attempt:
+                return one.name, two.name
     return None
 
 
