@@ -45,7 +45,7 @@ from model.rules import (
     recover,
     show,
 )
-from model.world import SAME, Change, changed_list, first_keys, outcome, subsets
+from model.world import Change, changed_list, first_keys, outcome, subsets
 
 
 class Record(NamedTuple):

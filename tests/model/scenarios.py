@@ -38,7 +38,7 @@ LISTS = (
 )
 JOIN = change("join", 3, 4, 5)
 THREE = Scenario("three members, the first rounds", 3, False, some(2), attempts=4, places=4)
-FOUR = Scenario("four members", 4, colluding=some(3))
+FOUR = Scenario("four members", 4, colluding=some(3), recovers=True)
 FOUR_NEW = Scenario("four members, nothing counted yet", 4, False, some(3), attempts=3)
 FOUR_LISTS = Scenario(
     "four members, any new list", 4, colluding=some(3), changes=LISTS, lists=1, places=1
