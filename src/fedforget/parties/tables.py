@@ -17,7 +17,8 @@ import numpy.typing as npt
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import Ids, parse_ids
 from fedforget.errors import FedforgetError, OutOfBoundsError
-from fedforget.incoming import IncomingFileError, Npz, open_npz
+from fedforget.incoming import IncomingFileError, Npz, open_npz, unpacked_at_most
+from fedforget.parties.arrow_sizes import largest_batch
 from fedforget.parties.store import LONGEST_ID
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class Table:
     def _arrow(self) -> Iterator[tuple[Ids, Floats]]:
         import pyarrow as pa
 
+        self._check_arrow_sizes()
         with pa.OSFile(str(self.path)) as source:
             with pa.ipc.open_file(source) as file:
                 names = file.schema.names
@@ -159,6 +161,16 @@ class Table:
                 yield from self._batches(
                     file.get_batch(number) for number in range(file.num_record_batches)
                 )
+
+    def _check_arrow_sizes(self) -> None:
+        size = self.path.stat().st_size
+        with self.path.open("rb") as file:
+            unpacked = largest_batch(file, size)
+        if unpacked > unpacked_at_most(size):
+            raise TableError(
+                f"{self.path} unpacks to far more than its own size; if it is meant to, save it"
+                " without compression or in smaller batches"
+            )
 
     def _csv(self) -> Iterator[tuple[Ids, Floats]]:
         import pyarrow as pa
@@ -221,8 +233,10 @@ class Table:
         for batch in batches:
             # Arrow believes the offsets, lengths and indices of a file, and reads where they point.
             batch.validate(full=True)
-            yield self._ids(batch.column(self.id_column), first), self._values(batch, first)
-            first += batch.num_rows
+            for at in range(0, batch.num_rows, ROWS_AT_A_TIME):
+                part = batch.slice(at, ROWS_AT_A_TIME)
+                yield self._ids(part.column(self.id_column), first), self._values(part, first)
+                first += part.num_rows
         _give_memory_back()
 
     def _ids(self, column: pa.Array, first: int) -> Ids:
