@@ -131,7 +131,7 @@ def import_(
 
     Example: `fedforget client import aarhus/ patients.parquet --id patient_id`
     """
-    from fedforget.cli.console import console, plain_errors, progress_bar, show
+    from fedforget.cli.console import console, number_of, plain_errors, progress_bar, show
     from fedforget.parties.client import ClientError, open_client
     from fedforget.parties.tables import Table
 
@@ -156,11 +156,12 @@ def import_(
 
     def in_words() -> None:
         replaced = f" ({result['replaced']} replaced)" if result["replaced"] else ""
-        console.print(f"{result['added']} records imported{replaced}; {result['records']} in all.")
+        added = number_of(result["added"], "record")
+        console.print(f"{added} imported{replaced}; {result['records']} in all.")
         if result["kept_out"]:
             console.print(
-                f"{result['kept_out']} ids were kept out: they are on the suppression list because"
-                " they were forgotten. --again lets them in.",
+                f"{number_of(result['kept_out'], 'id')} kept out: on the suppression list, because"
+                " forgotten before. --again lets them in.",
                 soft_wrap=True,
             )
 
@@ -188,7 +189,7 @@ def forget(
 
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.cli.receipts import read_ids
     from fedforget.parties.client import open_client
 
@@ -198,6 +199,7 @@ def forget(
             wanted += read_ids(sys.stdin if ids_file == "-" else Path(ids_file))
         with open_client(folder) as party:
             plan = party.forget(wanted, dry_run=True)
+            records = number_of(plan.records, "record")
             redraw = (
                 f"seeds are drawn again from number {plan.reseeded}"
                 if plan.reseeded
@@ -205,10 +207,10 @@ def forget(
             )
             if dry_run:
                 preview = {"records": plan.records, "reseeded": plan.reseeded, "erased": False}
-                show(preview, as_json, lambda: console.print(f"{plan.records} records; {redraw}."))
+                show(preview, as_json, lambda: console.print(f"{records}; {redraw}."))
                 return
             if not yes:
-                _ask(f"Erase {plan.records} records of {party.name} for good?", as_json)
+                _ask(f"Erase {records} of {party.name} for good?", as_json)
             done = party.forget(wanted)
     result = {
         "request": done.request,
@@ -219,7 +221,7 @@ def forget(
     }
 
     def in_words() -> None:
-        console.print(f"[bold green]{done.records} records erased[/]; {redraw}.")
+        console.print(f"[bold green]{records} erased[/]; {redraw}.")
         console.print(f"Request {safe(done.request)}, salt [bold]{safe(done.salt)}[/bold]")
         console.print(
             "The salt is kept here until the receipt is written out; client requests shows it.",
@@ -252,22 +254,22 @@ def requests(folder: Folder, as_json: Json = False) -> None:
 
     Example: `fedforget client requests aarhus/`
     """
-    from rich.table import Table
-
-    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.client import open_client
 
     with plain_errors(), open_client(folder) as party:
         found = party.requests()
 
     def in_words() -> None:
-        table = Table(box=None)
-        for column in ("request", "asked", "records", "state", "salt"):
-            table.add_column(column, overflow="fold")
         for one in found:
-            cells = (one["request"], one["time"], one["records"], one["state"], one["salt"] or "—")
-            table.add_row(*map(safe, cells))
-        console.print(table if found else "No request waits, and every receipt was written out.")
+            what = f"{number_of(one['records'], 'record')}, asked on {safe(one['time'])}"
+            console.print(
+                f"Request {safe(one['request'])}: {what}; {safe(one['state'])}.", soft_wrap=True
+            )
+            if one["salt"]:
+                console.print(f"  salt [bold]{safe(one['salt'])}[/bold]")
+        if not found:
+            console.print("No request waits, and every receipt was written out.")
 
     show({"requests": found}, as_json, in_words)
 
@@ -290,7 +292,7 @@ def leave(
 
     Example: `fedforget client leave bologna/ --yes`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.client import open_client
     from fedforget.protocol.rules import fewest_together
 
@@ -305,7 +307,7 @@ def leave(
     result = {"records": erased, "leaving": True, "alone": alone, "fewest_together": fewest}
 
     def in_words() -> None:
-        console.print(f"[bold green]{erased} records erased.[/]")
+        console.print(f"[bold green]{number_of(erased, 'record')} erased.[/]")
         if alone:
             words = (
                 f"The next round takes {safe(name)} out. Whoever knows the sums before and after it"
@@ -355,7 +357,7 @@ def recover(
 
     Example: `fedforget client recover aarhus/ --ids-file erased-since-the-backup.txt`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.cli.receipts import read_ids
     from fedforget.errors import FedforgetError
     from fedforget.parties.client import open_client
@@ -371,10 +373,10 @@ def recover(
             result = party.recover(ids)
 
     def in_words() -> None:
-        again = result["records_forgotten_again"]
-        console.print(f"[bold green]{again} records were forgotten again.[/]")
+        again = number_of(result["records_forgotten_again"], "record")
+        console.print(f"[bold green]{again} forgotten again.[/]")
         if result["ids_not_held"]:
-            console.print(f"{result['ids_not_held']} ids of the file are not held here.")
+            console.print(f"{number_of(result['ids_not_held'], 'id')} of the file not held here.")
         if result["request"]:
             salt = f"salt [bold]{safe(result['salt'])}[/bold]"
             console.print(f"Request {safe(result['request'])}, {salt}", soft_wrap=True)
@@ -410,7 +412,7 @@ def suppression(
 
     Example: `fedforget client suppression aarhus/ --move /safe/aarhus-forgotten.db`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.errors import FedforgetError
     from fedforget.parties.client import open_client
 
@@ -429,7 +431,8 @@ def suppression(
             }
 
     def in_words() -> None:
-        console.print(f"{result['ids']} ids, in [bold]{safe(result['file'])}[/]", soft_wrap=True)
+        ids = number_of(result["ids"], "id")
+        console.print(f"{ids}, in [bold]{safe(result['file'])}[/]", soft_wrap=True)
         if not result["on"]:
             console.print(
                 "Switched off: digests are kept only until the round that forgets their ids has"
@@ -556,7 +559,7 @@ def audit(folder: Folder, as_json: Json = False) -> None:
 
     Example: `fedforget client audit aarhus/`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.client import open_client
 
     with plain_errors(), open_client(folder) as party:
@@ -570,7 +573,7 @@ def audit(folder: Folder, as_json: Json = False) -> None:
     }
 
     def in_words() -> None:
-        console.print(f"{found.records} records, fitted again.")
+        console.print(f"{number_of(found.records, 'record')}, fitted again.")
         console.print(f"  stored {found.stored}\n  fresh  {found.fresh}")
         if found.stored == found.fresh:
             console.print("[bold green]The stored state is that of a fresh fit.[/]")

@@ -6,7 +6,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedforget.cli.console import console, listed, messages, plain_errors, progress_bar, safe, show
+from fedforget.cli.console import (
+    console,
+    listed,
+    messages,
+    number_of,
+    plain_errors,
+    progress_bar,
+    safe,
+    show,
+)
 from fedforget.errors import FedforgetError
 from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.runtime.directories import run
@@ -33,7 +42,7 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
         names = safe(listed(result["participants"]))
         console.print(
             f"Round {result['round']} ({safe(result['kind'])}) committed: {names};"
-            f" {result['changed_bins']} bins, {result['bytes_from_a_client'] / 1e3:.1f} kB from a"
+            f" {number_of(result['changed_bins'], 'bin')}, {result['bytes_from_a_client'] / 1e3:.1f} kB from a"
             f" client at the most, {result['seconds']:.2f} s.",
             soft_wrap=True,
         )
