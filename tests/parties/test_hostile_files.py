@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather
+import pyarrow.parquet
 import pytest
 from party_world import federation_file, table
 
@@ -29,12 +30,13 @@ from fedforget.errors import FedforgetError, ModelFileError
 from fedforget.estimators import files as model_files
 from fedforget.incoming import IncomingFileError, open_npz, parse_json, read_json
 from fedforget.parties.arrow_sizes import largest_batch
-from fedforget.parties.federation_file import FederationFile, FederationFileError
+from fedforget.parties.federation_file import VERSION, FederationFile, FederationFileError
 from fedforget.parties.folders import FolderError, being_made, write_private
 from fedforget.parties.tables import TableError
 
 HERE = Path(__file__).parent
 TEXT = federation_file().text()
+NOW = f"version = {VERSION}"
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -101,11 +103,15 @@ def test_the_size_of_a_batch_is_known_before_it_is_read(
     assert abs(found - expected) <= 256  # buffers are padded
 
 
-def test_a_small_arrow_file_takes_no_large_memory(tmp_path: Path) -> None:
-    path, n = tmp_path / "bomb.feather", 12_000_000
+@pytest.mark.parametrize("kind", ["feather", "parquet"])
+def test_a_small_table_takes_no_large_memory(tmp_path: Path, kind: str) -> None:
+    path, n = tmp_path / f"bomb.{kind}", 12_000_000
     zeros = np.zeros(n)
     columns = pa.table({"id": np.zeros(n, dtype=np.int64), "age": zeros, "weight": zeros})
-    pa.feather.write_feather(columns, path, compression="zstd", chunksize=n)
+    if kind == "feather":
+        pa.feather.write_feather(columns, path, compression="zstd", chunksize=n)
+    else:
+        pa.parquet.write_table(columns, path, n, compression="zstd", use_dictionary=False)
     assert path.stat().st_size < 1 << 20
     with pytest.raises(TableError, match="unpacks to far more"):
         list(table(path).parts())
@@ -247,12 +253,12 @@ def test_tables_of_another_shape(tmp_path: Path) -> None:
         ("deadline = 60.0", "deadline = true", "deadline must be a number, got True"),
         ("dropout = 0.2", "dropout = [0.2]", "dropout must be a number, got a list"),
         ("minimum = 2", "minimum = 1979-05-27", "minimum must be an integer, got datetime"),
-        ("version = 1", "version = true", "line 4: version must be 1, got True"),
-        ("version = 1", "version = 1.0", "line 4: version must be 1, got 1.0"),
-        ("version = 1", f"version = 0x{'f' * 3900}", "line 4: version must be 1, got an integer"),
-        ("version = 1", f"version = {'[' * 100_000}", "line 4: it has more than"),
-        ("version = 1", "version = " + "[\n" * 100_000, "it is nested too deeply"),
-        ("version = 1", "version = " + "{a=" * 1000, "line 4: it is nested too deeply"),
+        (NOW, "version = true", f"line 4: version must be {VERSION}, got True"),
+        (NOW, f"{NOW}.0", f"line 4: version must be {VERSION}, got {VERSION}.0"),
+        (NOW, f"version = 0x{'f' * 3900}", f"line 4: version must be {VERSION}, got an int"),
+        (NOW, f"version = {'[' * 100_000}", "line 4: it has more than"),
+        (NOW, "version = " + "[\n" * 100_000, "it is nested too deeply"),
+        (NOW, "version = " + "{a=" * 1000, "line 4: it is nested too deeply"),
         ('name = "study"', "name = 7", "line 5: name must be text, got 7"),
         ('name = "study"', f'name = "{"x" * 201}"', "line 5: name cannot be used"),
         ("[protocol]", "[protocol.x]", "protocol.x is not a key"),

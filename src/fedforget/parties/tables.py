@@ -139,6 +139,7 @@ class Table:
             self._check_columns(file.schema_arrow.names)
             self.n_rows = file.metadata.num_rows
             columns = [self.id_column, *self.features]
+            self._check_unpacked(_largest_group(file.metadata, set(columns)), "row groups")
             groups = range(file.num_row_groups)
             yield from self._batches(
                 batch
@@ -163,13 +164,16 @@ class Table:
                 )
 
     def _check_arrow_sizes(self) -> None:
-        size = self.path.stat().st_size
         with self.path.open("rb") as file:
-            unpacked = largest_batch(file, size)
-        if unpacked > unpacked_at_most(size):
+            unpacked = largest_batch(file, self.path.stat().st_size)
+        self._check_unpacked(unpacked, "batches")
+
+    def _check_unpacked(self, n_bytes: int, parts: str) -> None:
+        """Refuse a small file of which a part takes a large memory."""
+        if n_bytes > unpacked_at_most(self.path.stat().st_size):
             raise TableError(
                 f"{self.path} unpacks to far more than its own size; if it is meant to, save it"
-                " without compression or in smaller batches"
+                f" without compression or in smaller {parts}; nothing was imported"
             )
 
     def _csv(self) -> Iterator[tuple[Ids, Floats]]:
@@ -321,6 +325,17 @@ class Table:
                 f"{self.path}: {name!r} holds {found.dtype}, not numbers; nothing was imported"
             )
         return found
+
+
+def _largest_group(metadata: Any, columns: set[str]) -> int:
+    """The bytes of some columns in the row group in which they have most."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    chunks = ([group.column(at) for at in range(group.num_columns)] for group in groups)
+    sizes = (
+        sum(one.total_uncompressed_size for one in group if one.path_in_schema in columns)
+        for group in chunks
+    )
+    return max(sizes, default=0)
 
 
 def _give_memory_back() -> None:
