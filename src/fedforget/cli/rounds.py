@@ -42,8 +42,9 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
         names = safe(listed(result["participants"]))
         console.print(
             f"Round {result['round']} ({safe(result['kind'])}) committed: {names};"
-            f" {number_of(result['changed_bins'], 'bin')}, {result['bytes_from_a_client'] / 1e3:.1f} kB from a"
-            f" client at the most, {result['seconds']:.2f} s.",
+            f" {number_of(result['changed_bins'], 'bin')},"
+            f" {result['bytes_from_a_client'] / 1e3:.1f} kB from a client at the most,"
+            f" {result['seconds']:.2f} s.",
             soft_wrap=True,
         )
         if result["left"]:

@@ -431,12 +431,18 @@ class ClientParty:
         ``alone`` if the operator accepts that the sum then shows this client's histogram.
         """
         self._joined()
+        ledger = self.ledger()
+        if ledger.left:
+            raise ClientError(f"{self.name} has left already")
+        if ledger.base is None:
+            # Until others leave with it, it must go on with what is counted of it.
+            raise ClientError("a full round must come first: what is counted is not known here")
         with self.store.transaction():
             records = len(self.store)
             if records:
                 self.store.clear()
                 self.store.add_request(now(), records, None, b"", 1)
-            self._store_ledger(structs.replace(self.ledger(), leaving=Leaving(alone)))
+            self._store_ledger(structs.replace(ledger, leaving=Leaving(alone)))
         self._protocol = None
         return records
 
