@@ -135,7 +135,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_has_an_example_and_json(command: tuple[str, ...], tmp_path: Path) -> None:
-    shown = told(tmp_path, *command, "--help")
+    shown = in_process(tmp_path, *command, "--help").output
     assert f"fedforget {' '.join(command)}" in shown
     assert "Example" in shown
     assert "--json" in shown

@@ -297,7 +297,7 @@ def recover(
 
     Example: `fedforget server recover server/ aarhus/ bologna/ coimbra/`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.server import open_server
     from fedforget.runtime.directories import recover as recover_server
 
@@ -311,8 +311,9 @@ def recover(
 
     def in_words() -> None:
         console.print(
-            f"{result['rounds_taken_over']} rounds and {result['lists_taken_over']} lists were"
-            f" taken over; this server stands at round {result['round']}, epoch {result['epoch']}.",
+            f"{number_of(result['rounds_taken_over'], 'round')} and"
+            f" {number_of(result['lists_taken_over'], 'list')} taken over; this server stands at"
+            f" round {result['round']}, epoch {result['epoch']}.",
             soft_wrap=True,
         )
         console.print(f"The list in force: [bold]{safe(path)}[/bold]", soft_wrap=True)

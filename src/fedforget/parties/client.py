@@ -634,7 +634,9 @@ class ClientParty:
             yield f"request {number} is neither waiting nor has it a receipt"
         back = self._held_though_forgotten()
         if back:
-            yield f"{len(back)} records are held though they were forgotten: run client recover"
+            many = f"{len(back)} records are held though they were"
+            what = many if len(back) > 1 else "1 record is held though it was"
+            yield f"{what} forgotten: run client recover"
         try:
             ledger, lists = self.ledger(), self.lists()
             federation = self._joined().protocol_federation()
