@@ -138,6 +138,8 @@ def test_the_servers_page(parties: Parties, pages: dict[str, str]) -> None:
     assert f"{status['records']} " in outline.text
     for title in ("Clusters", "Profiles", "Rounds", "Members", "Epochs", "Log"):
         assert f" {title} " in outline.text
+    assert status["fingerprint"] in outline.text
+    assert "Failures and findings" in outline.text
     for word in ("full", "delta", "attempts", "kB", "the log's chain and signatures fit"):
         assert word in outline.text
     assert outline.tags.count("circle") >= status["bins"] + 3
@@ -169,13 +171,14 @@ def test_directories_at_every_stage(tmp_path: Path) -> None:
     assert "Nobody is enrolled yet." in report_of(tmp_path / "server")[1]
     key = ClientParty.create(tmp_path / "one", "one")["key"]
     assert "has not joined a federation" in report_of(tmp_path / "one")[1]
+    other = ClientParty.create(tmp_path / "other", "other")["key"]
     with open_server(tmp_path / "server") as server, open_client(tmp_path / "one") as client:
-        client.join(agreed, server.enrol({"one": key}))
+        client.join(agreed, server.enrol({"one": key, "other": other}))
     assert "No round was committed yet." in report_of(tmp_path / "server")[1]
     assert "audit, now" in report_of(tmp_path / "one")[1]
     with open_client(tmp_path / "one") as client:
         client.leave()
-    assert "one more round takes this client out" in report_of(tmp_path / "one")[1]
+    assert "a later round takes this client out" in report_of(tmp_path / "one")[1]
 
 
 def test_a_changed_log_is_shown(tmp_path: Path) -> None:
@@ -242,8 +245,8 @@ def test_a_clients_page_has_no_records_and_no_secrets(
         audit = client.audit()
         digests = [
             digest
-            for one in client.store.receipts().values()
-            for digest in json.loads(one)["request"]["digests"]
+            for one in client.store.receipts()
+            for digest in json.loads(one.document)["request"]["digests"]
         ]
     for digest in (audit.stored, audit.fresh, *digests):
         assert digest[:12] not in page
@@ -274,8 +277,9 @@ def test_small_clusters_are_counted_but_not_drawn(tmp_path: Path) -> None:
     values = np.vstack([near, [[108.0, 2.7]]])
     columns = dict(zip(agreed.feature_names, values.T, strict=True))
     np.savez(tmp_path / "table.npz", patient=np.arange(21), **columns)
+    other = ClientParty.create(tmp_path / "other", "other")["key"]
     with open_server(tmp_path / "server") as server, open_client(tmp_path / "one") as client:
-        client.join(agreed, server.enrol({"one": key}))
+        client.join(agreed, server.enrol({"one": key, "other": other}))
         client.import_table(Table(tmp_path / "table.npz", agreed.feature_names, "patient"))
         sizes = client.store.clusters(2).sizes
     page = report_of(tmp_path / "one")[1]

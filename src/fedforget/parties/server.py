@@ -392,7 +392,15 @@ class ServerParty:
             check_list(lists[:at], lists[at], structs.replace(before.place, round=0))
         attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
-        found = self.protocol.recover(ordered, lists, attempt)
+        try:
+            found = self.protocol.recover(ordered, lists, attempt)
+        except ProtocolError as error:
+            self._protocol = None
+            raise ServerError(
+                f"{error}. If a list was made since the restore (server enrol), members know"
+                " another one of that epoch: restore the backup once more, and run `server"
+                " recover` before anything else"
+            ) from None
         ledger, place = self.protocol.ledger, self.protocol.ledger.place
         with self._db.transaction():
             for one in signed[own:]:

@@ -508,7 +508,9 @@ class Client:
         ledger = replace(ledger, seen=context.attempt, pending=pending)
         secrets = self._secrets(context, pending)
         body = Advertise(secrets.sharing.public.data, secrets.masking.public.data)
-        return Advertised(context), ledger, body, (*events, InputFixed(context.attempt))
+        if not self._waits_to_leave(ledger, context):
+            events.append(InputFixed(context.attempt))
+        return Advertised(context), ledger, body, tuple(events)
 
     def _check_place(self, ledger: Ledger, context: Context) -> None:
         place = ledger.place
@@ -617,6 +619,11 @@ class Client:
                 f" {self.name}'s histogram would show (`client leave --alone` accepts that)"
             )
         return empty
+
+    def _waits_to_leave(self, ledger: Ledger, context: Context) -> bool:
+        """Whether this attempt counts once more what was counted before, and nothing newer."""
+        leaves = ledger.leaving is not None and self.name not in context.leaving
+        return leaves and ledger.base is not None
 
     def _leavers(self, ledger: Ledger, context: Context, opening: Open) -> tuple[str, ...]:
         """Who leaves in this attempt, as they have signed for this list and place."""

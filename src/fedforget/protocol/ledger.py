@@ -95,7 +95,10 @@ class Ledger(Struct, frozen=True):
 
 
 class InputFixed(Struct, frozen=True):
-    """The client has fixed its input for an attempt: whatever it holds now travels with it."""
+    """The client has fixed its input for an attempt: whatever it holds now travels with it.
+
+    There is none where a client that waits to leave sends once more what was counted before.
+    """
 
     attempt: int
 

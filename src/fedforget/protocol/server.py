@@ -838,6 +838,8 @@ class Server:
                 self.present[name] = replace(greeting, leaving=None)
         # Who has missed an earlier commit gets all of them when the next round opens.
         behind = {name for name, one in self.present.items() if one.round < context.round - 1}
+        # A survivor got them when this one opened.
+        behind -= set(survivors)
         members = (name for name in self.membership.active if name not in behind)
         return [Outgoing(name, self.last_notice) for name in members]
 
