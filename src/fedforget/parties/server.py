@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -34,11 +34,14 @@ from fedforget.protocol.history import check_list, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.ledger import dump, load
 from fedforget.protocol.membership import Member, Membership, SignedMembership
-from fedforget.protocol.messages import Letter, Present
+from fedforget.protocol.messages import Letter, Notice, Present
 from fedforget.protocol.rules import why_no_delta
 from fedforget.protocol.server import Ledger, Outgoing, Result, Server
 from fedforget.report import Traffic
 from fedforget.text import check_name
+
+LONGEST_LEAP = 2**32
+"""How many attempt numbers one recovery may skip, whatever a member says that it has seen."""
 
 STORE = "server.sqlite"
 IDENTITY = "identity.key"
@@ -333,16 +336,40 @@ class ServerParty:
     # -- recovery ------------------------------------------------------------------------------
 
     def behind(self, greetings: Iterable[Present]) -> str | None:
-        """Whether members know commits or lists that this server has lost."""
+        """Whether members know commits or lists that this server has lost.
+
+        A member must show them, with this server's signature: its word alone could stop all rounds.
+        """
         place, epoch = self.ledger().place, self.membership().epoch
         for one in sorted(greetings, key=lambda greeting: greeting.name):
-            if one.round > place.round or one.epoch > epoch:
+            letters, lists = self._shown_by(one)
+            known = max([place.round, *letters])
+            latest = max([epoch, *(signed.membership.epoch for signed in lists)])
+            if known > place.round or latest > epoch:
                 return (
-                    f"{one.name} knows round {one.round} and epoch {one.epoch}; this server knows"
+                    f"{one.name} knows round {known} and epoch {latest}; this server knows"
                     f" round {place.round} and epoch {epoch}: it was restored from a backup. Run"
                     " `server recover`"
                 )
         return None
+
+    def _shown_by(self, greeting: Present) -> tuple[dict[int, bytes], list[SignedMembership]]:
+        """The commits and lists in a member's answer that this server has signed."""
+        federation = self.federation.protocol_federation()
+        letters: dict[int, bytes] = {}
+        lists: list[SignedMembership] = []
+        for data in greeting.lists:
+            with suppress(ProtocolError):
+                one = SignedMembership.parse(data)
+                one.check(federation.server_key, federation.identifier)
+                lists.append(one)
+        for data in greeting.notices:
+            with suppress(ProtocolError):
+                letter = Letter(data)
+                letter.check(federation.server_key)
+                if isinstance(letter.payload.body, Notice):
+                    letters.setdefault(letter.payload.context.round, data)
+        return letters, lists
 
     def recover(self, greetings: Iterable[Present]) -> dict[str, int]:
         """Take over the commits and lists that members know and this server has lost.
@@ -350,21 +377,16 @@ class ServerParty:
         A full round must follow: what the aggregate counts is not known any more.
         """
         greetings = list(greetings)
-        federation = self.federation.protocol_federation()
         signed = self._signed_lists()
         known = {one.membership.epoch for one in signed}
         letters: dict[int, bytes] = {}
         for greeting in greetings:
-            for data in greeting.lists:
-                one = SignedMembership.parse(data)
-                one.check(federation.server_key, federation.identifier)
+            given, lists_given = self._shown_by(greeting)
+            letters = given | letters
+            for one in lists_given:
                 if one.membership.epoch not in known:
                     known.add(one.membership.epoch)
                     signed.append(one)
-            for data in greeting.notices:
-                letter = Letter(data)
-                letter.check(federation.server_key)
-                letters.setdefault(letter.payload.context.round, data)
         signed.sort(key=lambda one: one.membership.epoch)
         lists = [one.membership for one in signed]
         before = self.ledger()
@@ -372,6 +394,8 @@ class ServerParty:
         for at in range(max(own, 1), len(lists)):
             check_list(lists[:at], lists[at], structs.replace(before.place, round=0))
         attempt = max([before.attempt, *(one.seen for one in greetings)])
+        # One member that lies must not use up all the numbers.
+        attempt = min(attempt, before.attempt + LONGEST_LEAP)
         ordered = [letters[number] for number in sorted(letters)]
         found = self.protocol.recover(ordered, lists, attempt)
         ledger, place = self.protocol.ledger, self.protocol.ledger.place
