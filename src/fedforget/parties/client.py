@@ -239,6 +239,12 @@ class ClientParty:
             )
         protocol = federation.protocol_federation()
         membership = document.checked(protocol.server_key, protocol.identifier)
+        room = federation.model.local_clusters * len(membership)
+        if membership.capacity != room:
+            raise ClientError(
+                f"the list has room for {membership.capacity} bins; its {len(membership)} members"
+                f" can have {room}"
+            )
         lists, ledger = self.lists(), self.stored_ledger()
         check_adoption(self.name, self.identity, protocol, lists, membership, ledger, alone)
         return Joined(federation, lists[-1] if lists else None, membership)

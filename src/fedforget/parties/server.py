@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -36,12 +36,9 @@ from fedforget.protocol.ledger import dump, load
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
 from fedforget.protocol.rules import why_no_delta
-from fedforget.protocol.server import Ledger, Outgoing, Result, Server
+from fedforget.protocol.server import Ledger, Outgoing, Result, Server, highest_attempt
 from fedforget.report import Traffic
 from fedforget.text import check_name
-
-LONGEST_LEAP = 2**32
-"""How many attempt numbers one recovery may skip, whatever a member says that it has seen."""
 
 STORE = "server.sqlite"
 IDENTITY = "identity.key"
@@ -336,40 +333,42 @@ class ServerParty:
     # -- recovery ------------------------------------------------------------------------------
 
     def behind(self, greetings: Iterable[Present]) -> str | None:
-        """Whether members know commits or lists that this server has lost.
+        """Whether members know commits or lists that this server has lost, and who does.
 
-        A member must show them, with this server's signature: its word alone could stop all rounds.
+        Only what this server once signed itself is believed.
         """
         place, epoch = self.ledger().place, self.membership().epoch
         for one in sorted(greetings, key=lambda greeting: greeting.name):
-            letters, lists = self._shown_by(one)
-            known = max([place.round, *letters])
-            latest = max([epoch, *(signed.membership.epoch for signed in lists)])
-            if known > place.round or latest > epoch:
+            lists, letters = self._evidence(one)
+            latest = max([place.round, *letters])
+            newest = max([epoch, *lists])
+            if latest > place.round or newest > epoch:
                 return (
-                    f"{one.name} knows round {known} and epoch {latest}; this server knows"
-                    f" round {place.round} and epoch {epoch}: it was restored from a backup. Run"
+                    f"{one.name} knows round {latest} and epoch {newest}; this server knows round"
+                    f" {place.round} and epoch {epoch}: it was restored from a backup. Run"
                     " `server recover`"
                 )
         return None
 
-    def _shown_by(self, greeting: Present) -> tuple[dict[int, bytes], list[SignedMembership]]:
-        """The commits and lists in a member's answer that this server has signed."""
+    def _evidence(self, greeting: Present) -> tuple[dict[int, SignedMembership], dict[int, bytes]]:
+        """Lists by epoch and commit notices by round that this server signed, from a member."""
         federation = self.federation.protocol_federation()
+        lists: dict[int, SignedMembership] = {}
         letters: dict[int, bytes] = {}
-        lists: list[SignedMembership] = []
-        for data in greeting.lists:
-            with suppress(ProtocolError):
+        try:
+            for data in greeting.lists:
                 one = SignedMembership.parse(data)
                 one.check(federation.server_key, federation.identifier)
-                lists.append(one)
-        for data in greeting.notices:
-            with suppress(ProtocolError):
+                lists[one.membership.epoch] = one
+            for data in greeting.notices:
                 letter = Letter(data)
                 letter.check(federation.server_key)
                 if isinstance(letter.payload.body, Notice):
-                    letters.setdefault(letter.payload.context.round, data)
-        return letters, lists
+                    letters[letter.payload.context.round] = data
+        except ProtocolError:
+            # Whatever else this member says is not worth reading.
+            return {}, {}
+        return lists, letters
 
     def recover(self, greetings: Iterable[Present]) -> dict[str, int]:
         """Take over the commits and lists that members know and this server has lost.
@@ -381,21 +380,17 @@ class ServerParty:
         known = {one.membership.epoch for one in signed}
         letters: dict[int, bytes] = {}
         for greeting in greetings:
-            given, lists_given = self._shown_by(greeting)
-            letters = given | letters
-            for one in lists_given:
-                if one.membership.epoch not in known:
-                    known.add(one.membership.epoch)
-                    signed.append(one)
+            lists_told, letters_told = self._evidence(greeting)
+            signed += [one for epoch, one in lists_told.items() if epoch not in known]
+            known |= lists_told.keys()
+            letters = letters_told | letters
         signed.sort(key=lambda one: one.membership.epoch)
         lists = [one.membership for one in signed]
         before = self.ledger()
         own = len(self.lists())
         for at in range(max(own, 1), len(lists)):
             check_list(lists[:at], lists[at], structs.replace(before.place, round=0))
-        attempt = max([before.attempt, *(one.seen for one in greetings)])
-        # One member that lies must not use up all the numbers.
-        attempt = min(attempt, before.attempt + LONGEST_LEAP)
+        attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
         found = self.protocol.recover(ordered, lists, attempt)
         ledger, place = self.protocol.ledger, self.protocol.ledger.place

@@ -26,7 +26,6 @@ from fedforget.protocol.errors import (
     MissingNoticeError,
     OlderDirectoryError,
     OutOfOrderError,
-    ProtocolError,
     SecondSurvivorSetError,
     SuspendedError,
     UnknownPartyError,
@@ -91,6 +90,7 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.rules import (
     Requirements,
+    check_advertised,
     check_leavers,
     fewest_together,
     requirements,
@@ -821,15 +821,6 @@ def check_company(
             f"{len(together)} members join together; with fewer than {fewest}, {name}'s histogram"
             " would show in the next full round (`client join --alone` accepts that)"
         )
-
-
-def check_advertised(name: str, body: Advertise) -> None:
-    """Refuse keys of low order, and say whose they are."""
-    try:
-        for data in (body.sharing_key, body.masking_key):
-            AgreementKey(data)
-    except ProtocolError as error:
-        raise BadShareError(f"{name}: {error}") from None
 
 
 def _check_listed(membership: Membership, name: str, identity: Identity) -> None:

@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fedforget.protocol.errors import ChangedParticipantsError, TooFewError
+from fedforget.protocol.errors import (
+    BadShareError,
+    ChangedParticipantsError,
+    ProtocolError,
+    TooFewError,
+)
 from fedforget.protocol.graph import Policy
+from fedforget.protocol.keys import AgreementKey
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.messages import Advertise, Kind
 
 Counted = Mapping[str, int]
 """Whom the model counts, each with the last round that counted it."""
@@ -157,3 +163,12 @@ def joiners(membership: Membership, counted: Iterable[str]) -> tuple[str, ...]:
 def fewest_together(membership: Membership, policy: Policy) -> int:
     """How many must join, or leave, at once: two honest ones whatever the colluders do."""
     return policy.colluders(len(membership)) + 2 if policy.minimum > 1 else 1
+
+
+def check_advertised(name: str, body: Advertise) -> None:
+    """Refuse keys of low order, and say whose they are."""
+    try:
+        for data in (body.sharing_key, body.masking_key):
+            AgreementKey(data)
+    except ProtocolError as error:
+        raise BadShareError(f"{name}: {error}") from None

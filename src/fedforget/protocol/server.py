@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
-from fedforget.protocol.client import check_advertised
 from fedforget.protocol.errors import (
     BadShareError,
     BadSignatureError,
@@ -36,7 +35,14 @@ from fedforget.protocol.errors import (
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import Place, check_list, counted_after, follow, place_of
-from fedforget.protocol.keys import Agreement, AgreementKey, Entropy, Identity, digest_of
+from fedforget.protocol.keys import (
+    DIGEST_BYTES,
+    Agreement,
+    AgreementKey,
+    Entropy,
+    Identity,
+    digest_of,
+)
 from fedforget.protocol.ledger import Lock
 from fedforget.protocol.masks import View, pair_mask, self_mask
 from fedforget.protocol.membership import EVERYONE, MAX_NUMBER, SERVER, Membership
@@ -68,6 +74,7 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.rules import (
     Requirements,
+    check_advertised,
     fewest_together,
     joiners,
     requirements,
@@ -240,6 +247,9 @@ _ANSWERS: dict[type[Running], type[Body]] = {
     Unmasking: Reveal,
 }
 
+MOST_ATTEMPTS_LOST = 1 << 32
+"""How many attempts a server that was restored from a backup can have forgotten."""
+
 Notices = Callable[[int], Sequence[bytes]]
 """Gives the commit notices after a round, in their order."""
 
@@ -394,9 +404,10 @@ class Server:
             needed = requirements(kind, self.membership, self.counted, self.federation.policy)
         except ProtocolError as error:
             raise RoundAbortedError(f"{error}; nothing was learnt") from None
-        if self.ledger.attempt + 1 >= MAX_NUMBER:
+        attempt = highest_attempt(self.ledger.attempt, self.present.values()) + 1
+        if attempt >= MAX_NUMBER:
             raise RoundAbortedError("there are no attempt numbers left")
-        self.ledger = replace(self.ledger, attempt=self.ledger.attempt + 1)
+        self.ledger = replace(self.ledger, attempt=attempt)
         leavers = self._leavers(needed)
         context = Context(
             federation=self.federation.identifier,
@@ -440,13 +451,13 @@ class Server:
 
     def _leavers(self, needed: Requirements) -> tuple[LeaveStatement, ...]:
         """Those who may leave in this round: enough of them together, or those who go alone."""
-        lock = self._lock()
+        lock = self.ledger.lock
         found = {}
         for name, greeting in sorted(self.present.items()):
             one = greeting.leaving
             if one is not None and name in needed.allowed and one.name == name:
                 found[name] = one
-        if lock is not None:
+        if lock is not None and lock.round == self.ledger.place.round + 1:
             return tuple(found[name] for name in lock.left if name in found)
         leavers = [one for one in found.values() if self._says(one)]
         if len(leavers) < fewest_together(self.membership, self.federation.policy):
@@ -785,6 +796,9 @@ class Server:
         stage = self.stage
         if not isinstance(stage, Decided):
             raise OutOfOrderError("there is no result to commit")
+        if len(model) != DIGEST_BYTES:
+            # Every client would refuse the notice, and every message that follows it.
+            raise ValueError(f"a model's digest has {DIGEST_BYTES} bytes, got {len(model)}")
         context, survivors = stage.context, stage.result.survivors
         left, counted = counted_after(context, self.counted, survivors)
         notice = Notice(
@@ -805,7 +819,10 @@ class Server:
         for name, greeting in self.present.items():
             if greeting.round == context.round - 1:
                 self.present[name] = replace(greeting, leaving=None)
-        return [Outgoing(name, self.last_notice) for name in self.membership.active]
+        # Who has missed an earlier commit gets all of them when the next round opens.
+        behind = {name for name, one in self.present.items() if one.round < context.round - 1}
+        members = (name for name in self.membership.active if name not in behind)
+        return [Outgoing(name, self.last_notice) for name in members]
 
     def delivered(self, name: str) -> None:
         """A member has taken the last notice: it need not be sent again."""
@@ -832,12 +849,20 @@ class Server:
             place, _, _ = follow(place, lists, context, notice, self.federation.policy)
             found += 1
         self.membership = lists[-1]
-        attempt = max(attempt, self.ledger.attempt)
         lock = None if found else self.ledger.lock
-        self.ledger = Ledger(place, attempt, lock, full_due=True)
+        self.ledger = Ledger(place, max(attempt, self.ledger.attempt), lock, full_due=True)
         self.present = {}
         self.stage = Idle()
         return found
+
+
+def highest_attempt(own: int, greetings: Iterable[Present]) -> int:
+    """The latest attempt that anybody has seen.
+
+    A claim far above what this server has opened is not believed: it would use the numbers up.
+    """
+    claims = [one.seen for one in greetings if one.seen < own + MOST_ATTEMPTS_LOST]
+    return max([own, *claims])
 
 
 class _Dealing:
