@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
 from fedforget.protocol.messages import Kind, Present
-from fedforget.protocol.server import Decided, Outgoing, Result, Server
+from fedforget.protocol.server import Decided, Outgoing, Result, Server, highest_attempt
 from fedforget.report import Traffic
 
 
@@ -109,7 +109,7 @@ def drive(
         ask_everybody(server, carrier, traffic)
         traffic.seconds["who"] = time.perf_counter() - begin
     chosen: Kind = kind or server.kind_needed()
-    first = server.ledger.attempt + 1
+    first = highest_attempt(server.ledger.attempt, server.present.values()) + 1
     for _ in range(len(server.membership)):
         try:
             _attempt(host, chosen, carrier, watch, traffic)

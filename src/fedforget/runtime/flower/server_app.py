@@ -118,7 +118,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _run(grid: Grid, config: RunConfig, progress: Progress, advice: list[str]) -> None:
-    """All rounds of a run; ``advice`` gets what the operator should do if one fails."""
+    """All rounds of a run; ``advice`` gets what a person should do after the last of them."""
     post: Post | None = None
     for number in range(config.rounds):
         if number:
@@ -128,15 +128,12 @@ def _run(grid: Grid, config: RunConfig, progress: Progress, advice: list[str]) -
             recover = config.recover and not number
             _find_members(server, post, progress, recover=recover)
             kind = "full" if recover else config.kind or server.protocol.kind_needed()
-            advice[:] = _advice(server, kind)
-            for text in advice:
-                progress("advice", text=text)
             try:
                 _round(server, post, kind, progress)
-            except RoundAbortedError:
-                late = [one for one in _late_advice(post) if one not in advice]
-                advice += late
-                raise
+            finally:
+                advice[:] = _advice(server, post, kind)
+                for text in advice:
+                    progress("advice", text=text)
             post.keep(server)
 
 
@@ -204,23 +201,12 @@ def _ask(server: ServerParty, post: Post, progress: Progress) -> None:
     post.bind(ask_everybody(protocol, post, known=known))
 
 
-def _advice(server: ServerParty, kind: Kind) -> list[str]:
-    """What members' answers say that a person should do."""
+def _advice(server: ServerParty, post: Post, kind: Kind) -> list[str]:
+    """What a person should do, by what members have said."""
     protocol = server.protocol
-    present = [protocol.present[name] for name in sorted(protocol.present)]
-    active = [one for one in present if one.name in protocol.membership.active]
-    advice = [needs_full(one.name) for one in active if one.needs_full and kind == "delta"]
-    later = [one.name for one in active if one.seen > protocol.ledger.attempt]
-    if later:
-        advice.append(
-            f"{', '.join(later[:3])} took part in attempts that this server does not remember: if"
-            " it was restored from a backup, start the run with recover=true"
-        )
-    return advice
-
-
-def _late_advice(post: Post) -> list[str]:
-    return [needs_full(name) for name in sorted(post.needing_full)]
+    asking = {name for name, one in protocol.present.items() if one.needs_full}
+    asking = asking & set(protocol.membership.active) | post.needing_full
+    return [needs_full(name) for name in sorted(asking)] if kind == "delta" else []
 
 
 def needs_full(name: str) -> str:
