@@ -21,8 +21,8 @@ from fedforget.protocol.keys import AgreementKey
 from fedforget.protocol.messages import Letter, Masked, Payload, Present, Who, seal
 from fedforget.runtime import directories
 from fedforget.runtime.flower import server_app
-from fedforget.runtime.flower.envelope import seal_for
-from fedforget.runtime.flower.replies import Answered, Refused, Taken, letter
+from fedforget.runtime.flower.envelope import RunKey, seal_for
+from fedforget.runtime.flower.replies import Answered, Refused, Taken, letter, parse
 from fedforget.runtime.flower.trial import make_federation
 
 NAMES = ("client-0", "client-1", "client-2", "client-3")
@@ -181,6 +181,35 @@ def test_after_a_new_list_everybody_is_asked_again(
     run = world.run(rounds=2, pause=77.0)
     assert [len(one["participants"]) for one in run.of("committed")] == [4, 3]
     assert world.grid.count("who") - asked == 8
+
+
+def test_a_question_does_not_disturb_an_attempt(world: World) -> None:
+    """Of whichever run it is: every run has a memory of its own at a node."""
+    with open_server(world.server) as server:
+        federation, identity = server.protocol.federation, server.identity
+    who = Who(federation.identifier, federation.configuration, bytes(16), 1, 1)
+    content = {
+        "data": seal(who, identity),
+        "key": RunKey.fresh(identity, federation.identifier).offer,
+    }
+    asked = []
+
+    def ask(message: Message) -> None:
+        if message.metadata.message_type == "query.deliver":
+            question = Message(
+                RecordDict({"letter": ConfigRecord(dict(content))}),
+                dst_node_id=message.metadata.dst_node_id,
+                message_type="query.who",
+            )
+            question.metadata.__dict__["_message_id"] = "question"
+            reply = Node(world.nodes[message.metadata.dst_node_id].folder)(question)
+            assert reply is not None
+            asked.append(parse(reply.content))
+
+    world.grid.before = ask
+    assert world.run().committed["participants"] == list(NAMES)
+    assert len(asked) == 6 * 4
+    assert all(isinstance(reply, Answered) for reply in asked)
 
 
 # -- nodes that are not there, or come back -----------------------------------------------------

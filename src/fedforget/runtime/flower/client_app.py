@@ -60,18 +60,27 @@ def deliver(message: Message, context: Context) -> Message:
 
 
 def _handed_over(party: ClientParty, message: Message, context: Context) -> Reply:
-    memory = AttemptMemory(party.folder, context.state, ConfigRecord)
+    data, offer = _content(message, "data"), _content(message, "key")
+    federation = party.protocol.federation
+    key = checked(offer, federation.server_key, federation.identifier)
+    if message.metadata.message_type == "query.who":
+        # A question belongs to no attempt: one that is under way, in whichever run, stays.
+        answer = party.receive(data)
+    else:
+        answer = _received(party, data, AttemptMemory(party.folder, context.state, ConfigRecord))
+    return Taken() if answer is None else Answered(seal_for(key, answer))
+
+
+def _received(party: ClientParty, data: bytes, memory: AttemptMemory) -> bytes | None:
+    """Let the client go on with its attempt, and remember where it stands then."""
     try:
-        data, offer = _content(message, "data"), _content(message, "key")
-        federation = party.protocol.federation
-        key = checked(offer, federation.server_key, federation.identifier)
         memory.recall(party.protocol)
         answer = party.receive(data)
         memory.keep(party.protocol)
     except BaseException:
         memory.wipe()
         raise
-    return Taken() if answer is None else Answered(seal_for(key, answer))
+    return answer
 
 
 def _content(message: Message, name: str) -> bytes:
