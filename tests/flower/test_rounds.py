@@ -492,6 +492,15 @@ def test_a_restored_server_stops_and_recovers_by_command(world: World) -> None:
         assert server.status()["records"] == 78
 
 
+def test_a_full_round_helps_whoever_needed_it(world: World) -> None:
+    with open_client(world.client("client-1")) as client:
+        client.recover()
+    run = world.run(recover=True, rounds=2)
+    assert [one["kind"] for one in run.of("committed")] == ["full", "delta"]
+    assert run.committed["participants"] == list(NAMES)
+    assert run.of("advice") == []
+
+
 def test_a_restored_server_learns_lost_lists(world: World) -> None:
     put_back = restore(world, "server")
     with open_server(world.server) as server:

@@ -21,6 +21,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.common import log
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
+from msgspec import structs
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.folders import FolderInUseError
@@ -47,6 +48,12 @@ ASK_AGAIN_SECONDS = 3600.0
 
 SILENT, AWAY = "no answer", "not connected"
 """What Flower's own errors are taken for."""
+
+_FLOWERS_ERRORS = {
+    code: name.lower().replace("_", " ")
+    for name, code in vars(ErrorCode).items()
+    if isinstance(code, int)
+}
 
 KINDS: dict[str, Kind | None] = {"full": "full", "delta": "delta", "as-needed": None}
 
@@ -134,7 +141,7 @@ def _run(grid: Grid, config: RunConfig, progress: Progress, advice: list[str]) -
                 advice[:] = _advice(server, post, kind)
                 for text in advice:
                     progress("advice", text=text)
-            post.keep(server)
+            post.keep(server, kind)
 
 
 def _round(server: ServerParty, post: Post, kind: Kind, progress: Progress) -> None:
@@ -269,9 +276,13 @@ class Post:
             self.keep_nobody()
         return {name: one for name, one in self._known.items() if name in self._nodes}
 
-    def keep(self, server: ServerParty) -> None:
+    def keep(self, server: ServerParty, kind: Kind) -> None:
         """Remember what members have said, for the next round of this run."""
-        self._known = dict(server.protocol.present)
+        # Whoever needed a full round has had it: such a round has everybody in it.
+        self._known = {
+            name: structs.replace(one, needs_full=one.needs_full and kind == "delta")
+            for name, one in server.protocol.present.items()
+        }
         self._stand = _stand(server)
 
     def keep_nobody(self) -> None:
@@ -417,7 +428,8 @@ class Post:
             reply = found[0]
             if reply.has_error():
                 away = reply.error.code == ErrorCode.NODE_UNAVAILABLE
-                return Refused(AWAY if away else SILENT, f"Flower's error {reply.error.code}")
+                said = _FLOWERS_ERRORS.get(reply.error.code, "an error of its own")
+                return Refused(AWAY if away else SILENT, f"Flower says: {said}")
             return parse(reply.content)
         except ProtocolError as error:
             return Refused(type(error).__name__, str(error))
