@@ -38,6 +38,7 @@ from fedforget.protocol.history import (
     Place,
     check_consents,
     check_list,
+    check_made_after,
     consent_of,
     counted_after,
     follow,
@@ -285,11 +286,10 @@ class Client:
 
     def _handle_notice(self, letter: Letter) -> Step:
         ledger, events = self._with_notice(self.ledger, letter)
-        context = letter.payload.context
-        over = isinstance(self.stage, Idle) or context.attempt >= self.stage.context.attempt
-        stage: Stage = Idle() if over else self.stage
-        # When the attempt is over, its answers are, too.
-        return Step(None, stage, ledger, events, (b"", None) if over else self._last)
+        if not events:
+            return Step(None, self.stage, self.ledger, (), self._last)
+        # When a commit is followed, the attempt under way is over, and its answers are, too.
+        return Step(None, Idle(), ledger, events, (b"", None))
 
     def _handle(
         self, payload: Payload, message: bytes
@@ -389,22 +389,28 @@ class Client:
             return ledger, ()
         policy = self.federation.policy
         after, membership, needed = follow(place, self.lists, context, notice, policy)
-        lock = ledger.lock
-        signed = (
-            lock is not None
-            and lock.round == context.round
-            and lock.membership == context.membership
-        )
-        if signed and not lock.same_set(notice.survivors, notice.left):  # type: ignore[union-attr]
-            raise SecondSurvivorSetError(
-                f"round {context.round} was committed with other survivors than those that"
-                f" {self.name} signed"
-            )
-        if not (signed and lock.proven):  # type: ignore[union-attr]
+        self._check_against_lock(ledger.lock, context, notice)
+        # Signatures that this client saw for this very attempt need not be verified again.
+        seen = ledger.lock.proven if ledger.lock is not None else b""
+        if seen != context.digest:
             statement = consent_of(context, notice)
             check_consents(notice.consents, statement, membership, needed, policy)
         ledger, event = self._moved(ledger, after, context, notice, letter.data)
         return ledger, (event,)
+
+    def _check_against_lock(self, lock: Lock | None, context: Context, notice: Notice) -> None:
+        """Where enough others signed the same set as this client, no other can be committed.
+
+        A set that it signed before the attempt broke off says nothing: the others may have gone on.
+        """
+        if lock is None or not lock.proven:
+            return
+        here = (lock.round, lock.membership) == (context.round, context.membership)
+        if here and not lock.same_set(notice.survivors, notice.left):
+            raise SecondSurvivorSetError(
+                f"round {context.round} was committed with other survivors than those that"
+                f" {self.name} and enough others signed"
+            )
 
     def _first_notice(
         self, ledger: Ledger, letter: Letter, context: Context, notice: Notice
@@ -419,6 +425,8 @@ class Client:
                 " not known here"
             )
         known = place_of(context, notice)
+        for membership in self.lists:
+            check_made_after(membership, known)
         counted = known.counted or {}
         if self.name in counted:
             # The same name with another directory: what is counted of it is not known here.
@@ -483,7 +491,7 @@ class Client:
         needed = requirements(context.kind, ours, ledger.place.counted, self.federation.policy)
         if self.name not in needed.allowed:
             raise ChangedParticipantsError(f"{self.name} is not counted yet: a full round comes")
-        self._check_joining(ledger)
+        self._check_joining(ledger, context)
         self._check_capacity(context)
         self._check_lock(ledger, context, needed)
         if context.kind == "delta" and ledger.base is None:
@@ -528,12 +536,12 @@ class Client:
                 " one that its notice told here"
             )
 
-    def _check_joining(self, ledger: Ledger) -> None:
+    def _check_joining(self, ledger: Ledger, context: Context) -> None:
         """Whoever is counted for the first time must not be alone with that."""
         counted = ledger.place.counted or {}
         if self.name in counted or ledger.joins_alone:
             return
-        check_company(self.name, self.lists[0], self.membership, self.federation)
+        check_company(self.name, self.lists[0], self.membership, self.federation, context.leaving)
 
     def _check_capacity(self, context: Context) -> None:
         full, capacity = self.membership.capacity, context.capacity
@@ -596,12 +604,15 @@ class Client:
                 raise ChangedParticipantsError(f"{self.name} does not leave")
             return self._current().copy()
         if self.name not in listed:
-            # The others with whom it leaves are not there yet: nothing changes until then.
-            return empty if ledger.base is None else ledger.base
+            # The others with whom it leaves are not there yet: nothing changes until then.  If it
+            # is not known what is counted, what it has comes closest.
+            return self._current().copy() if ledger.base is None else ledger.base
         fewest = fewest_together(self.membership, self.federation.policy)
-        if not leaving.alone and len(listed) < fewest:
+        counted = ledger.place.counted or {}
+        together = [name for name in listed if name in counted]
+        if not leaving.alone and self.name in counted and len(together) < fewest:
             raise AloneError(
-                f"{len(listed)} members leave in this round; with fewer than {fewest},"
+                f"{len(together)} members leave in this round; with fewer than {fewest},"
                 f" {self.name}'s histogram would show (`client leave --alone` accepts that)"
             )
         return empty
@@ -743,14 +754,15 @@ class Client:
         if tuple(sorted(alive + dead)) != stage.sharers or self.name not in alive:
             raise ChangedParticipantsError("the survivors do not fit who shared secrets")
         self._check_gathering(context, alive)
-        assert self.ledger.place.counted is not None
-        left, counted = counted_after(context, self.ledger.place.counted, alive)
+        before = self.ledger.place.counted
+        assert before is not None
+        left, after = counted_after(context, before, alive)
         policy = self.federation.policy
-        check_leavers(self.membership, policy, alive, left, context.alone, counted)
+        check_leavers(self.membership, policy, alive, left, context.alone, before, after)
         self._check_signed(self.ledger, context, alive)
-        lock, before = Lock(context.round, context.membership, alive, left), self.ledger.lock
-        if before is not None and replace(before, proven=False) == lock:
-            lock = before
+        lock, known = Lock(context.round, context.membership, alive, left), self.ledger.lock
+        if known is not None and replace(known, proven=b"") == lock:
+            lock = known
         view = view_of(stage.roster, stage.sharers, dead)
         signature = self._identity.sign(consent_to(context, alive, view))
         consented = Consented(
@@ -778,7 +790,7 @@ class Client:
         seeds = [(name, stage.held[name][0]) for name in alive if name in stage.held]
         keys = [(name, stage.held[name][1]) for name in stage.dead if name in stage.held]
         body = Reveal(tuple(sorted([*seeds, (self.name, stage.own_share)])), tuple(keys))
-        ledger = replace(self.ledger, lock=replace(lock, proven=True))
+        ledger = replace(self.ledger, lock=replace(lock, proven=context.digest))
         return Revealed(context), ledger, body
 
 
@@ -807,14 +819,18 @@ def check_adoption(
 
 
 def check_company(
-    name: str, first: Membership, membership: Membership, federation: Federation
+    name: str,
+    first: Membership,
+    membership: Membership,
+    federation: Federation,
+    leaving: Sequence[str] = (),
 ) -> None:
     """Refuse to join with so few that the next sum would show this client's histogram.
 
-    Counted are those who came with the same list, ``first``, and are still there.  Those of the
-    first list of all have no sum before them.
+    Counted are those who came with the same list, ``first``, are still there and do not leave.
+    Those of the first list of all have no sum before them.
     """
-    together = set(first.joined) & set(membership.active)
+    together = (set(first.joined) & set(membership.active)) - set(leaving)
     fewest = fewest_together(membership, federation.policy)
     if first.epoch > 1 and len(together) < fewest:
         raise AloneError(

@@ -35,14 +35,15 @@ class Pending(Struct, frozen=True):
 class Lock(Struct, frozen=True):
     """The survivors that this client signed for since the last commit.
 
-    ``left`` are those among them who leave; ``proven`` says that enough others signed the same.
+    ``left`` are those among them who leave.  ``proven`` is the digest of the attempt in which
+    enough others were seen to sign the same.
     """
 
     round: int
     membership: bytes
     alive: tuple[str, ...]
     left: tuple[str, ...]
-    proven: bool = False
+    proven: bytes = b""
 
     def same_set(self, alive: tuple[str, ...], left: tuple[str, ...]) -> bool:
         return (self.alive, self.left) == (alive, left)

@@ -94,6 +94,8 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
             raise ValueError("somebody joined who is not on the list")
         if self.epoch < 1:
             raise ValueError("epochs are numbered from 1")
+        if self.counted and not self.after_round:
+            raise ValueError("nothing is counted before the first commit")
         if not 1 <= self.capacity <= MAX_CAPACITY:
             raise ValueError(f"a capacity from 1 to {MAX_CAPACITY}, not {self.capacity}")
         try:

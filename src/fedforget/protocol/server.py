@@ -75,6 +75,8 @@ from fedforget.protocol.messages import (
 from fedforget.protocol.rules import (
     Requirements,
     check_advertised,
+    check_leavers,
+    fewest_counted,
     fewest_together,
     joiners,
     requirements,
@@ -460,10 +462,13 @@ class Server:
         if lock is not None and lock.round == self.ledger.place.round + 1:
             return tuple(found[name] for name in lock.left if name in found)
         leavers = [one for one in found.values() if self._says(one)]
-        if len(leavers) < fewest_together(self.membership, self.federation.policy):
-            leavers = [one for one in leavers if one.alone]
-        staying = len(set(needed.allowed) - {one.name for one in leavers})
-        too_few = 0 < staying < self.federation.policy.minimum
+        policy, counted = self.federation.policy, self.counted
+        together = [one for one in leavers if one.name in counted]
+        if len(together) < fewest_together(self.membership, policy):
+            leavers = [one for one in leavers if one.alone or one.name not in counted]
+        gone = {one.name for one in leavers}
+        staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
+        too_few = 0 < staying < fewest_counted(self.membership, policy)
         return () if too_few else tuple(leavers)
 
     def _says(self, one: LeaveStatement) -> bool:
@@ -654,6 +659,7 @@ class Server:
             self._find(finding)
         self._check_threshold(stage, set(alive), unreadable)
         context = stage.context
+        self._check_leavers(context, alive)
         self.stage = Consenting(
             context, stage.needed, Gathering(alive), stage.graph, stage.keys, stage.dealt,
             stage.masked_total, alive, unreadable,
@@ -662,6 +668,17 @@ class Server:
         lock = Lock(context.round, context.membership, alive, left)
         self.ledger = replace(self.ledger, lock=lock)
         return self._sealed(context, dict.fromkeys(alive, Survivors(alive, self.stage.dead)))
+
+    def _check_leavers(self, context: Context, alive: tuple[str, ...]) -> None:
+        """End the attempt, before anybody signs, if no client would sign these leavers."""
+        left, counted = counted_after(context, self.counted, alive)
+        policy = self.federation.policy
+        try:
+            check_leavers(
+                self.membership, policy, alive, left, context.alone, self.counted, counted
+            )
+        except TooFewError as error:
+            raise self._abort(f"{error}; nothing was learnt") from None
 
     def _ask_to_unmask(self, stage: Consenting) -> list[Outgoing]:
         consenting = stage.gathering.present
