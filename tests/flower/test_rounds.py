@@ -228,7 +228,7 @@ def test_a_silent_node_is_waited_for_once_and_noted_once(world: World) -> None:
     silent, world.grid.nodes[3] = world.grid.nodes[3], Silent()
     run = world.run()
     assert "client-2" not in run.committed["participants"]
-    assert run.refusals == [("node 3", server_app.SILENT)]
+    assert run.refusals == [("node 3", "no answer")]
     world.grid.nodes[3] = silent
     assert world.run().committed["participants"] == list(NAMES)
 
@@ -359,6 +359,7 @@ GARBAGE = {
     "sealed too short": {"letter": letter(Answered(b"x"))},
     "sealed with a key of low order": {"letter": letter(Answered(bytes(100)))},
     "taken": {"letter": letter(Taken())},
+    "what only Flower says": {"letter": letter(Refused("not connected", "Flower says: away"))},
     "a huge text": {"letter": letter(Refused("E" * 10**6, "\x1b[2J" * 10**6))},
     "many bytes": {"letter": {"reply": b"\x93" * 10**7}},
 }
@@ -377,6 +378,8 @@ def test_nonsense_is_noted_once_and_fails_no_run(world: World, what: str) -> Non
     world.grid.before = take_over
     run = world.run()
     assert run.committed["participants"] == list(NAMES[:3])
+    # Once before the round, and from the middle of the round on in the member's place.
+    assert liar.asked <= 1 + 4
     names = [name for name, _ in run.refusals]
     # Having nothing to answer is no fault in a round: whoever says so is taken for lost.
     assert names == (["node 9"] if what == "taken" else ["node 9", "client-3"])

@@ -46,9 +46,6 @@ POLL_SECONDS = 0.3
 ASK_AGAIN_SECONDS = 3600.0
 """How long members' answers to the question who is there hold, in a run of several rounds."""
 
-SILENT, AWAY = "no answer", "not connected"
-"""What Flower's own errors are taken for."""
-
 _FLOWERS_ERRORS = {
     code: name.lower().replace("_", " ")
     for name, code in vars(ErrorCode).items()
@@ -62,6 +59,21 @@ app = ServerApp()
 
 class RunFailedError(FedforgetError):
     """A run that ended without all of its rounds.  Flower keeps this text."""
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """No reply came from a node, as Flower says or the clock; no node can say this of itself.
+
+    ``away`` if the node is not connected; then nobody waits for it.
+    """
+
+    text: str
+    away: bool = False
+
+    @property
+    def error(self) -> str:
+        return "not connected" if self.away else "no answer"
 
 
 @dataclass(frozen=True)
@@ -301,7 +313,7 @@ class Post:
             new = [node for node in self._grid.get_node_ids() if node not in asked]
             asked |= set(new)
             for node, reply in self._send("who", dict.fromkeys(new, question), end):
-                if isinstance(reply, Refused) and reply.error == AWAY:
+                if isinstance(reply, Unreachable) and reply.away:
                     # It may have been listed while it was away, and come back by now.
                     asked.discard(node)
                     continue
@@ -339,7 +351,7 @@ class Post:
                 continue
             if isinstance(reply, Refused) and reply.error == FullRoundNeededError.__name__:
                 self.needing_full.add(name)
-            elif isinstance(reply, Refused) and reply.error == AWAY:
+            elif isinstance(reply, Unreachable) and reply.away:
                 # It may come back with another node.
                 self._nodes.pop(name, None)
             answer = self._opened(name, reply)
@@ -353,7 +365,7 @@ class Post:
             self._answers.pop(self._answering, None)
         self._note(name, type(error).__name__, str(error))
 
-    def _opened(self, name: str, reply: Reply) -> bytes | None:
+    def _opened(self, name: str, reply: Reply | Unreachable) -> bytes | None:
         """The answer in a reply; whatever else it is, is noted."""
         match reply:
             case Answered():
@@ -361,7 +373,7 @@ class Post:
                     return self._key.open(reply.sealed)
                 except ProtocolError as error:
                     self._note(name, type(error).__name__, str(error))
-            case Refused():
+            case Refused() | Unreachable():
                 self._note(name, reply.error, reply.text)
             case Taken():
                 self._note(name, MalformedError.__name__, "the node gave no answer")
@@ -377,7 +389,7 @@ class Post:
 
     def _send(
         self, action: str, letters: Mapping[int, bytes], end: float
-    ) -> Iterable[tuple[int, Reply]]:
+    ) -> Iterable[tuple[int, Reply | Unreachable]]:
         """Push a message to each node, and pull the replies as they come.
 
         Nobody waits for a node that was silent earlier in the round.
@@ -401,7 +413,7 @@ class Post:
             if message.metadata.message_id in pushed
         }
         for node in sorted(set(letters) - set(waiting.values())):
-            yield node, Refused(SILENT, "Flower did not take the message")
+            yield node, Unreachable("Flower did not take the message")
         while not set(waiting.values()) <= self._silent:
             for identifier, node in list(waiting.items()):
                 reply = self._pulled(identifier)
@@ -413,9 +425,9 @@ class Post:
             elif waiting:
                 time.sleep(POLL_SECONDS)
         for node in waiting.values():
-            yield node, Refused(SILENT, "nothing came before the deadline")
+            yield node, Unreachable("nothing came before the deadline")
 
-    def _pulled(self, identifier: str) -> Reply | None:
+    def _pulled(self, identifier: str) -> Reply | Unreachable | None:
         """The reply to a message, if it is there.
 
         Replies are pulled one by one: where Flower cannot read one, it loses all that it pulls with
@@ -427,9 +439,9 @@ class Post:
                 return None
             reply = found[0]
             if reply.has_error():
-                away = reply.error.code == ErrorCode.NODE_UNAVAILABLE
                 said = _FLOWERS_ERRORS.get(reply.error.code, "an error of its own")
-                return Refused(AWAY if away else SILENT, f"Flower says: {said}")
+                away = reply.error.code == ErrorCode.NODE_UNAVAILABLE
+                return Unreachable(f"Flower says: {said}", away)
             return parse(reply.content)
         except ProtocolError as error:
             return Refused(type(error).__name__, str(error))
