@@ -82,7 +82,10 @@ class ClientHost:
     troubled : it was rolled back, restored, or spoils: it counts as one of those who collude.
     stopped : why it waits for its operator, None if it does not.
     backups : moments to which it can be taken back.
+    quiet : nobody compares its base with what was counted.
     """
+
+    quiet = False
 
     def __init__(
         self,

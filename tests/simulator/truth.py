@@ -15,10 +15,14 @@ from simulator.members import Members
 
 @dataclass(frozen=True)
 class Input:
-    """What a client fixed for an attempt, and the records that it follows from."""
+    """What a client fixed for an attempt, and the records that it follows from.
+
+    ``erased`` are those that had been forgotten by then, and not imported again.
+    """
 
     histogram: Histogram
     records: frozenset[int]
+    erased: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Truth:
         pending, before = answer.step.ledger.pending, answer.step.ledger
         assert pending is not None
         fixed, records = pending.plain_input, answer.records
+        erased = records & self._data.forgotten[host.name].keys()
         if before.leaving is None:
             if fixed != self._data.current(host.name):
                 raise ViolationError(f"{host.name} fixed what is not its present histogram")
@@ -110,7 +115,7 @@ class Truth:
         else:
             counted = self.state.counted.get(host.name)
             records = counted.records if counted is not None else records
-        self._inputs[host.name, pending.context] = Input(fixed, records)
+        self._inputs[host.name, pending.context] = Input(fixed, records, erased)
 
     def _signs(self, name: str, context: Context, survivors: object) -> None:
         assert isinstance(survivors, Survivors)
@@ -126,7 +131,7 @@ class Truth:
 
     def check_base(self, host: ClientHost, ledger: Ledger) -> None:
         """A client that knows of the last commit knows what it is counted with."""
-        if ledger.place.link != self._link or ledger.place.counted is None:
+        if ledger.place.link != self._link or ledger.place.counted is None or host.quiet:
             return
         counted = self.state.counted.get(host.name)
         if counted is None:
@@ -213,10 +218,10 @@ class Truth:
             now = counted[name].records if name in counted else frozenset()
             out = self._taken_out.setdefault(name, set())
             out |= before - now
-            erased = {one for one in out if one in self._data.forgotten[name]}
-            if now & erased:
+            again = out & counted[name].erased if name in counted else set()
+            if again:
                 raise ViolationError(
-                    f"{name}'s records {sorted(now & erased)} were forgotten, taken out by a"
+                    f"{name}'s records {sorted(again)} were forgotten, taken out by a"
                     " commit, and are counted again"
                 )
 

@@ -541,7 +541,8 @@ class Client:
     def _check_joining(self, ledger: Ledger, context: Context) -> None:
         """Whoever is counted for the first time must not be alone with that."""
         counted = ledger.place.counted or {}
-        if self.name in counted or ledger.joins_alone:
+        # Whoever leaves before it was ever counted sends nothing that could show.
+        if self.name in counted or ledger.joins_alone or self.name in context.leaving:
             return
         check_company(self.name, self.lists[0], self.membership, self.federation, context.leaving)
 

@@ -609,8 +609,14 @@ class Server:
         except (TooFewError, ChangedParticipantsError) as error:
             gone = sorted(set(stage.needed.allowed) - set(present))
             where = f" at {stage.title}" if stage.title != "advertise" else ""
+            advice = ""
+            if stage.needed.everyone and gone and gone[0] not in counted:
+                advice = (
+                    f". Nothing of {gone[0]} is counted: if it has left, or does not come, take it"
+                    " off the list (server enrol --gone)"
+                )
             raise self._abort(
-                f"{_who(gone, counted)}{where}: {error}; nothing was learnt"
+                f"{_who(gone, counted)}{where}: {error}; nothing was learnt{advice}"
                 if gone
                 else f"{error}; nothing was learnt"
             ) from None
