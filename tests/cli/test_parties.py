@@ -317,7 +317,7 @@ def test_errors_are_in_plain_words(story: Path, tmp_path: Path) -> None:
     ("options", "words"),
     [
         (("--minimum", "1"), "protocol.minimum"),
-        (("--dropout", "0.45", "--colluding", "0.2"), "too much"),
+        (("--dropout", "0.45", "--colluding", "0.2"), "must be below 1"),
         (("--dropout", "2"), "protocol.dropout"),
     ],
 )

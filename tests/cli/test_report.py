@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fedforget.cli.main import app
 from fedforget.cli.page import Cluster as Drawn
 from fedforget.cli.page import Html, document, element, plane, scatter, strip
-from fedforget.cli.report import SMALLEST_SHOWN, report_of, rounded_means
+from fedforget.cli.report import SMALLEST_SHOWN, _trouble, report_of, rounded_means
 from fedforget.parties.client import ClientParty, open_client
 from fedforget.parties.federation_file import (
     Feature,
@@ -53,7 +53,7 @@ def federation(
 ) -> FederationFile:
     model = ModelPart(3, 6, "box", 0.01, False, representatives, points, 3, 50, "ab" * 16)
     features = (Feature("age", 0.0, 120.0), Feature(HOSTILE_FEATURE, -3.0, 3.0))
-    protocol = ProtocolPart(0.2, 0.1, 2, 16, 60.0)
+    protocol = ProtocolPart(0.0, 0.1, 2, 16, 60.0)
     return FederationFile(HOSTILE, "cd" * 16, "00" * 32, model, protocol, features)
 
 
@@ -190,6 +190,30 @@ def test_a_changed_log_is_shown(tmp_path: Path) -> None:
     database.close()
     page = report_of(server)[1]
     assert re.search(r'class="bad">log entry \d was changed', page)
+
+
+def test_failures_and_findings() -> None:
+    """One member is named, or a pair, or nobody; committed rounds can have findings too."""
+    evil = "<b>aarhus"
+    found = [{"members": [evil], "text": f"{evil} signed what is wrong"}]
+    pair = [{"members": ["bologna", "coimbra"], "text": "bologna cannot read coimbra's share"}]
+    taking_part = {"round": 3, "participants": [evil, "bologna", "coimbra"]}
+    log = [
+        {"kind": "epoch", "time": "2030-01-01T00:00:00+00:00", "body": {"findings": found}},
+        {"kind": "failure", "time": "x", "body": taking_part | {"attempt": 7, "findings": []}},
+        {"kind": "failure", "time": "x", "body": taking_part | {"attempt": 8, "findings": pair}},
+        {"kind": "round", "time": "x", "body": taking_part | {"attempt": 9, "findings": found}},
+        {"kind": "round", "time": "x", "body": taking_part | {"attempt": 10}},
+    ]
+    shown = _trouble(log)
+    assert shown.count("<tr>") == 1 + 3
+    assert evil not in shown
+    outline = Outline(shown)
+    assert "nobody can be named" in outline.text
+    assert "bologna cannot read coimbra's share" in outline.text
+    assert f"{evil} signed what is wrong" in outline.text
+    assert "committed" in outline.text
+    assert "None." in _trouble(log[-1:])
 
 
 # -- safe to open ----------------------------------------------------------------------------------
