@@ -338,6 +338,8 @@ class Client:
         if who.configuration != self.federation.configuration:
             raise WrongFederationError("the server has another configuration of this federation")
         ledger, place = self.ledger, self.ledger.place
+        if ledger.left:
+            raise SuspendedError(f"{self.name} has left, and says nothing any more")
         # Of a commit that only a list has told of, the notice is still wanted.
         known = place.round if place.counted is not None else place.round - 1
         greeting = Present(

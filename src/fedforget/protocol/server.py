@@ -386,7 +386,9 @@ class Server:
         if lock is not None and not set(lock.alive) <= self.counted.keys():
             # Newcomers are among those who were asked to sign: no other set may come out now.
             return "full"
-        if joiners(membership, self.counted) and place.round:
+        # Whoever was counted when the list was made, and is not any more, has left.
+        known = {*self.counted, *membership.counted}
+        if joiners(membership, known) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
             return "full" if everyone and not blocked else "delta"
