@@ -286,6 +286,7 @@ def context_fields(rng: random.Random) -> list[Any]:
         rng.randbytes(32),
         rng.randrange(1, 300),
         rng.randbytes(32),
+        rng.randrange(1, 2**20),
         rng.randbytes(32),
         rng.randrange(1, 2**40),
         rng.randrange(1, 2**20),
@@ -403,7 +404,7 @@ def leave(rng: random.Random, name: str, alone: bool) -> dict[str, Any]:
 
 def link(rng: random.Random, survivors: list[str], left: list[str]) -> dict[str, Any]:
     context = context_fields(rng)
-    federation, configuration, membership, _, last, _, number, *_ = context
+    federation, configuration, membership, _, last, _, _, number, *_ = context
     counted = [[name, number] for name in survivors if name not in left] + [["z", 3]]
     lists = msgpack([survivors, left, counted])
     rounds = number.to_bytes(8, "little")

@@ -191,7 +191,7 @@ def test_a_link_is_what_clients_go_on_from_and_nothing_else() -> None:
     link = link_of(context, notice)
     replace = msgspec.structs.replace
     same = {"attempt": 9, "kind": "full", "capacity": 5, "salt": b"?", "model": bytes(32)}
-    same |= {"leaving": (), "alone": ()}
+    same |= {"leaving": (), "alone": (), "last_attempt": 7}
     for name, value in same.items():
         assert link_of(replace(context, **{name: value}), notice) == link
     other = {"federation": bytes(16), "configuration": bytes(32), "membership": bytes(32)}
@@ -319,7 +319,7 @@ def test_the_example_reads() -> None:
 @pytest.mark.parametrize(
     "change",
     {
-        "other version": lambda payload: payload[1].__setitem__(13, 1),
+        "other version": lambda payload: payload[1].__setitem__(14, 1),
         "version left out": lambda payload: payload[1].pop(),
         "one more context field": lambda payload: payload[1].append(0),
         "no tag": lambda payload: payload.pop(0),
@@ -336,19 +336,20 @@ def test_the_example_reads() -> None:
         "negative epoch": lambda payload: payload[1].__setitem__(3, -1),
         "huge epoch": lambda payload: payload[1].__setitem__(3, 2**61),
         "short link": lambda payload: payload[1].__setitem__(4, bytes(31)),
-        "no model": lambda payload: payload[1].__setitem__(5, b""),
-        "huge round": lambda payload: payload[1].__setitem__(6, 2**53),
-        "attempt as text": lambda payload: payload[1].__setitem__(7, "1"),
-        "attempt as a float": lambda payload: payload[1].__setitem__(7, 1.5),
-        "attempt as a truth": lambda payload: payload[1].__setitem__(7, True),
-        "huge attempt": lambda payload: payload[1].__setitem__(7, 2**53),
-        "unknown kind": lambda payload: payload[1].__setitem__(8, "partial"),
-        "negative capacity": lambda payload: payload[1].__setitem__(9, -1),
-        "huge capacity": lambda payload: payload[1].__setitem__(9, 2**31),
-        "long salt": lambda payload: payload[1].__setitem__(10, bytes(65)),
-        "salt as text": lambda payload: payload[1].__setitem__(10, "salt"),
-        "leavers in bytes": lambda payload: payload[1].__setitem__(11, [b"a"]),
-        "an empty leaver": lambda payload: payload[1].__setitem__(12, [""]),
+        "negative last attempt": lambda payload: payload[1].__setitem__(5, -1),
+        "no model": lambda payload: payload[1].__setitem__(6, b""),
+        "huge round": lambda payload: payload[1].__setitem__(7, 2**53),
+        "attempt as text": lambda payload: payload[1].__setitem__(8, "1"),
+        "attempt as a float": lambda payload: payload[1].__setitem__(8, 1.5),
+        "attempt as a truth": lambda payload: payload[1].__setitem__(8, True),
+        "huge attempt": lambda payload: payload[1].__setitem__(8, 2**53),
+        "unknown kind": lambda payload: payload[1].__setitem__(9, "partial"),
+        "negative capacity": lambda payload: payload[1].__setitem__(10, -1),
+        "huge capacity": lambda payload: payload[1].__setitem__(10, 2**31),
+        "long salt": lambda payload: payload[1].__setitem__(11, bytes(65)),
+        "salt as text": lambda payload: payload[1].__setitem__(11, "salt"),
+        "leavers in bytes": lambda payload: payload[1].__setitem__(12, [b"a"]),
+        "an empty leaver": lambda payload: payload[1].__setitem__(13, [""]),
         "nothing as a sender": lambda payload: payload.__setitem__(2, None),
         "long sender": lambda payload: payload.__setitem__(2, "x" * 201),
         "long recipient": lambda payload: payload.__setitem__(3, "x" * 201),
@@ -486,15 +487,15 @@ def test_a_signature_is_over_the_domain_and_every_byte() -> None:
 def test_another_encoding_of_the_same_values_is_refused() -> None:
     """Msgpack can write a number in several ways; a message is written in one."""
     tag, context, *rest = example()
-    context[7] = 5
+    context[8] = 5
     packed = [msgspec.msgpack.encode(value) for value in context]
 
     def written() -> bytes:
-        parts = [msgspec.msgpack.encode(tag), b"\x9e", *packed]
+        parts = [msgspec.msgpack.encode(tag), b"\x9f", *packed]
         return b"\x95" + b"".join([*parts, *map(msgspec.msgpack.encode, rest)])
 
     assert Letter(sealed_bytes(written())).payload.context.attempt == 5
-    packed[7] = b"\xcd" + (5).to_bytes(2, "big")
+    packed[8] = b"\xcd" + (5).to_bytes(2, "big")
     payload = written()
     with pytest.raises(MalformedError, match="one way only"):
         Letter(sealed_bytes(payload))
