@@ -124,7 +124,8 @@ class Members:
         ]
         if self.published:
             dropped = set(self.latest.position) - set(membership.position)
-            self.gone |= {name for name in dropped if not self.hosts[name].leaving}
+            counted = membership.counted
+            self.gone |= {n for n in dropped if n in counted or not self.hosts[n].leaving}
             for name in dropped if not self._keeps_the_dropped else ():
                 self.hosts[name].kill()
         self.published.append(signed)
