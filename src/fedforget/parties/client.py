@@ -434,9 +434,12 @@ class ClientParty:
         ledger = self.ledger()
         if ledger.left:
             raise ClientError(f"{self.name} has left already")
-        if ledger.base is None:
+        if ledger.base is None and not alone:
             # Until others leave with it, it must go on with what is counted of it.
-            raise ClientError("a full round must come first: what is counted is not known here")
+            raise ClientError(
+                "a full round must come first: what is counted is not known here (--alone does"
+                " without)"
+            )
         with self.store.transaction():
             records = len(self.store)
             if records:
