@@ -41,11 +41,10 @@ def test_a_node_dies_and_comes_back(sites: Sites, stage: str) -> None:
     assert ending["event"] == "end"
     second = sites.wait_for_commit(run, 2)
     assert (lost in second["participants"]) == (stage in ("consistency", "unmask"))
-    assert (lost, "no answer") in [
-        (event["client"], event["error"])
-        for event in sites.events(run)
-        if event["event"] == "refused"
-    ]
+    # Whether the deadline ends first, or Flower's patience with the node.
+    (refusal,) = [event for event in sites.events(run) if event["event"] == "refused"]
+    assert refusal["client"] == lost
+    assert refusal["error"] in ("no answer", "not connected")
     assert second["model"] == twin.run_in_process(second["participants"])["model"]
 
     sites.network.restart_node(lost, sites.client(lost))

@@ -166,6 +166,8 @@ class Faults:
             after = self.consent(ready[name], context, alive, self.wishes)
             if isinstance(after, Client):
                 signed[name] = after
+            elif stay:
+                return
         for signing in [frozenset(signed)] if stay else subsets(frozenset(signed), 0):
             clients = tuple(
                 signed[c.name] if c.name in signing else ready[c.name] if c.name in alive else c
@@ -272,8 +274,13 @@ class Faults:
         return None
 
     def can_commit(self, office: Office, there: Set) -> bool:
-        # What was tried matters only through the clients, the list and the notices.
-        key = office.clients, office.link, office.list, office.notices, there
+        # Those who stay catch up first; what else was tried or stored makes no difference then.
+        staying = [c for c in office.clients if c.name in there | self.plan.newcomers]
+        caught_up = (self.catch_up(office, client) for client in staying)
+        key = (
+            tuple(client._replace(stored=None, seen=0) for client in caught_up),
+            (office.link, office.list, office.notices, there),
+        )
         if key not in self.live:
             self.live[key] = self.search(office, there)
         return self.live[key]

@@ -264,7 +264,9 @@ class ClientHost:
         assert self.ledger is not None
         self._data.reapply(self.name)
         self.stopped = None
-        self._store_ledger(with_fields(self.ledger, recovering=True, base=None))
+        self._store_ledger(
+            with_fields(self.ledger, recovering=True, base=None, pending=None, lock=None)
+        )
 
 
 def _client_state(client: Client) -> tuple[object, ...]:

@@ -124,7 +124,7 @@ class Members:
         ]
         if self.published:
             dropped = set(self.latest.position) - set(membership.position)
-            self.gone |= {name for name in dropped if not self.hosts[name].left}
+            self.gone |= {name for name in dropped if not self.hosts[name].leaving}
             for name in dropped if not self._keeps_the_dropped else ():
                 self.hosts[name].kill()
         self.published.append(signed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.ledger import Followed, InputFixed, Ledger
+from fedforget.protocol.ledger import Followed, Ledger
 from fedforget.protocol.messages import Consent, Context, Letter, Masked, Notice, Survivors
 from simulator.data import Data
 from simulator.faults import ViolationError
@@ -69,7 +69,7 @@ class Truth:
         self._members = members
         self._n_features = len(data.levels)
         self._inputs: dict[tuple[str, bytes], Input] = {}
-        self._sent: set[tuple[str, bytes]] = set()
+        self._sent: dict[tuple[str, bytes], Input] = {}
         self._sets: dict[tuple[str, int, bytes], tuple[str, ...]] = {}
         self._taken_out: dict[str, set[int]] = {}
         self._checked: ServerStore | None = None
@@ -83,10 +83,13 @@ class Truth:
     def client_answers(self, host: ClientHost, answer: Answer) -> None:
         """A client has stored a step and is about to send its answer."""
         ledger = answer.step.ledger
+        pending, before = ledger.pending, answer.before.pending
+        if pending is not None and (
+            before is None or before.secret_randomness != pending.secret_randomness
+        ):
+            self._fixes(host, answer)
         for event in answer.step.events:
-            if isinstance(event, InputFixed):
-                self._fixes(host, answer)
-            elif isinstance(event, Followed):
+            if isinstance(event, Followed):
                 self.histories.follows(host.name, event.round, link_of_notice(event.letter))
         self.check_base(host, ledger)
         if answer.step.answer is None:
@@ -95,7 +98,9 @@ class Truth:
         body, context = getattr(content, "body", None), getattr(content, "context", None)
         if isinstance(body, Masked):
             assert isinstance(context, Context)
-            self._sent.add((host.name, context.digest))
+            # Who was taken back may send once more; the server takes the first.
+            key = host.name, context.digest
+            self._sent.setdefault(key, self._inputs[key])
         elif isinstance(body, Consent) and not host.troubled:
             assert isinstance(context, Context)
             self._signs(host.name, context, Letter(answer.message).payload.body)
@@ -126,9 +131,6 @@ class Truth:
                 f"{name} signed {before} and {survivors.alive} at one place under one list"
             )
 
-    def input_of(self, name: str, context: Context) -> Input:
-        return self._inputs[name, context.digest]
-
     def check_base(self, host: ClientHost, ledger: Ledger) -> None:
         """A client that knows of the last commit knows what it is counted with."""
         if ledger.place.link != self._link or ledger.place.counted is None or host.quiet:
@@ -138,7 +140,7 @@ class Truth:
             if ledger.base is not None and len(ledger.base):
                 raise ViolationError(f"{host.name} has a base and is not counted")
         elif ledger.base is None:
-            if not host.troubled:
+            if not host.troubled and not ledger.recovering:
                 raise ViolationError(f"{host.name} no longer knows what it is counted with")
         elif ledger.base != counted.histogram:
             raise ViolationError(
@@ -200,7 +202,7 @@ class Truth:
         for name in notice.survivors:
             if (name, context.digest) not in self._sent:
                 raise ViolationError(f"{name} is counted in a round in which it sent nothing")
-            counted[name] = self.input_of(name, context)
+            counted[name] = self._sent[name, context.digest]
             counted_in[name] = context.round
         for name in notice.left:
             if len(counted.pop(name).histogram):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ from fedforget.parties.suppression import SuppressionList
 from fedforget.parties.tables import ROWS_AT_A_TIME, Table
 from fedforget.protocol.client import Client, check_adoption, newcomer
 from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.history import walk
+from fedforget.protocol.history import check_lists, walk
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.ledger import Event, Followed, InputFixed, Leaving, Ledger, dump, load
 from fedforget.protocol.membership import Membership, SignedMembership
@@ -56,6 +56,9 @@ IDENTITY = "identity.key"
 SECRET = "records.key"
 FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
+
+_VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in")
+"""The single values that a client's store holds, beside the salts of requests."""
 
 Progress = Callable[[int], None]
 
@@ -281,7 +284,7 @@ class ClientParty:
         Ids on the suppression list stay out and are counted, unless they may come ``again``.
         """
         self._joined()
-        with self._suppression() as suppression, self.store.transaction():
+        with self._change() as suppression:
             gate = _Gate(suppression, {one.name for one in self.store.requests()}, again)
             held = self.store.index()
             added = replaced = row = 0
@@ -314,7 +317,10 @@ class ClientParty:
                 )
             del held, seen
             self._fit_again()
-            gate.forgive()
+            if gate.forgiven:
+                mark = os.urandom(8).hex()
+                self.store.put("let_in", mark)
+                suppression.begin_forgiving(gate.forgiven, mark)
         kept_out = gate.kept_out
         return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
 
@@ -385,29 +391,24 @@ class ClientParty:
         salt = os.urandom(receipts.SALT_BYTES)
         digests = sorted(receipts.request_digest(salt, one) for one in wanted)
         request: Request | None = None
-        with self._suppression() as suppression:
-            try:
-                with self.store.transaction():
-                    rows = list(held.values())
-                    if reseeded is None:
-                        self._take_out(clusters, rows)
-                    self.store.remove(rows, self._n_features)
-                    if reseeded is None:
-                        self.store.set_clusters(clusters)
-                    else:
-                        self._fit_again()
-                    request = self.store.add_request(now(), len(digests), digests, salt, reseeded)
-                    # Before the erasure is final: an id must never be gone and not on the list.
-                    suppression.add(np.array(encoded, dtype=np.bytes_), request.name)
-            except ErasureError as error:
-                assert request is not None
-                raise ErasureError(
-                    f"request {request.name} is stored and its records are forgotten; but {error}"
-                ) from None
-            except BaseException:
-                if request is not None:
-                    suppression.remove_requests([request.name])
-                raise
+        try:
+            with self._change() as suppression:
+                rows = list(held.values())
+                if reseeded is None:
+                    self._take_out(clusters, rows)
+                self.store.remove(rows, self._n_features)
+                if reseeded is None:
+                    self.store.set_clusters(clusters)
+                else:
+                    self._fit_again()
+                request = self.store.add_request(now(), len(digests), digests, salt, reseeded)
+                # Before the erasure is final: an id must never be gone and not on the list.
+                suppression.begin_forgetting(np.array(encoded, dtype=np.bytes_), request.name)
+        except ErasureError as error:
+            assert request is not None
+            raise ErasureError(
+                f"request {request.name} is stored and its records are forgotten; but {error}"
+            ) from None
         return request
 
     def _take_out(self, clusters: Clusters, rows: Sequence[int]) -> None:
@@ -440,11 +441,13 @@ class ClientParty:
                 "a full round must come first: what is counted is not known here (--alone does"
                 " without)"
             )
-        with self.store.transaction():
-            records = len(self.store)
+        with self._change() as suppression:
+            ids = list(self.store.index())
+            records = len(ids)
             if records:
                 self.store.clear()
-                self.store.add_request(now(), records, None, b"", 1)
+                request = self.store.add_request(now(), records, None, b"", 1)
+                suppression.begin_forgetting(np.array(ids, dtype=np.bytes_), request.name)
             self._store_ledger(structs.replace(ledger, leaving=Leaving(alone)))
         self._protocol = None
         return records
@@ -511,9 +514,39 @@ class ClientParty:
     def _suppression(self) -> Iterator[SuppressionList]:
         suppression = SuppressionList(self.suppression_path, self._secret)
         try:
+            self._settle(suppression)
             yield suppression
         finally:
             suppression.close()
+
+    @contextmanager
+    def _change(self) -> Iterator[SuppressionList]:
+        """A change of the store, and one of the suppression list that goes with it."""
+        with self._suppression() as suppression:
+            try:
+                with self.store.transaction():
+                    yield suppression
+            finally:
+                # If it cannot be settled now, the next opening does it.
+                with suppress(StoreError):
+                    self._settle(suppression)
+
+    def _settle(self, suppression: SuppressionList) -> None:
+        """Make the list agree with the store."""
+        if suppression.unsettled:
+            known = {one.name for one in self.store.requests()}
+            known |= {one.name for one in self.store.receipts()}
+            suppression.settle({*known, self.store.get("let_in")})
+        if not self.keeps_suppression:
+            entries = suppression.entries()
+            kept = self._waiting_of(entries)
+            if len(kept) < len(entries):
+                suppression.replace_all(kept)
+
+    def _waiting_of(self, entries: Mapping[bytes, str]) -> dict[bytes, str]:
+        """The entries of requests that wait for a round."""
+        waiting = {one.name for one in self.store.requests()}
+        return {digest: name for digest, name in entries.items() if name in waiting}
 
     def set_suppression(
         self, *, on: bool | None = None, path: Path | None = None, anew: bool = False
@@ -536,8 +569,7 @@ class ClientParty:
         try:
             entries = target.entries() | entries
             if not keeps:
-                waiting = {one.name for one in self.store.requests()}
-                entries = {digest: name for digest, name in entries.items() if name in waiting}
+                entries = self._waiting_of(entries)
             target.replace_all(entries)
         finally:
             target.close()
@@ -631,8 +663,11 @@ class ClientParty:
 
     def _problems(self) -> Iterator[str]:
         """What does not fit, beside the clusters."""
-        for table in self.store.strange_tables(SCHEMA):
-            yield f"{STORE} has a table that fedforget did not make: {table}"
+        tags = [one.tag for one in self.store.requests()]
+        tags += [one.tag for one in self.store.receipts()]
+        values = (*_VALUES, *(f"salt_{tag}" for tag in tags))
+        for table in self.store.strange_tables(SCHEMA, values):
+            yield f"{STORE} holds something that fedforget did not make: {table}"
         for number in self.store.missing_requests():
             yield f"request {number} is neither waiting nor has it a receipt"
         back = self._held_though_forgotten()
@@ -644,6 +679,7 @@ class ClientParty:
             ledger, lists = self.ledger(), self.lists()
             federation = self._joined().protocol_federation()
             letters = self.store.notices_after(0)
+            check_lists(map(SignedMembership.parse, self.store.lists_after(0)), federation)
             place = walk(lists, letters, federation.server_key, federation.policy)
             if ledger.place != place:
                 yield "the ledger stands at another round than the stored commit notices"
@@ -693,6 +729,10 @@ class ClientParty:
             self._protocol = None
             raise
         protocol.accept(step)
+        if not self.keeps_suppression and any(isinstance(one, Followed) for one in step.events):
+            # Opening it drops what waits no longer.
+            with suppress(ClientError, StoreError), self._suppression():
+                pass
         return step.answer
 
     def _take(self, event: Event) -> None:
@@ -727,9 +767,6 @@ class ClientParty:
                 suppression=self.keeps_suppression,
             )
             self.store.close_request(request, receipts.text_of(document))
-        if not self.keeps_suppression:
-            with self._suppression() as suppression:
-                suppression.remove_requests(one.name for one in closed)
 
     def write_receipts(
         self, out: Path, tell: Callable[[list[WrittenReceipt]], None] = lambda written: None
@@ -793,7 +830,7 @@ class _Gate:
         self._entries = suppression.entries()
         self._waiting = waiting
         self._again = again
-        self._forgiven: list[bytes] = []
+        self.forgiven: list[bytes] = []
         self.kept_out = 0
 
     def admitted(self, table: Table, encoded: list[bytes]) -> list[int]:
@@ -811,16 +848,11 @@ class _Gate:
                 " nothing was imported. Import them after that round, with --again"
             )
         if self._again:
-            self._forgiven += [digests[at] for at in listed]
+            self.forgiven += [digests[at] for at in listed]
             return everybody
         self.kept_out += len(listed)
         out = set(listed)
         return [at for at in everybody if at not in out]
-
-    def forgive(self) -> None:
-        """Take those who came again off the list."""
-        if self._forgiven:
-            self._suppression.remove(self._forgiven)
 
 
 @contextmanager

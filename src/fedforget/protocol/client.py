@@ -338,6 +338,8 @@ class Client:
         if who.configuration != self.federation.configuration:
             raise WrongFederationError("the server has another configuration of this federation")
         ledger, place = self.ledger, self.ledger.place
+        if ledger.left:
+            raise SuspendedError(f"{self.name} has left, and says nothing any more")
         # Of a commit that only a list has told of, the notice is still wanted.
         known = place.round if place.counted is not None else place.round - 1
         greeting = Present(
@@ -442,9 +444,12 @@ class Client:
         ledger = replace(ledger, place=after, pending=None, lock=None)
         if self.name not in notice.survivors:
             return ledger, Followed(context.round, data, context, None, False)
-        ours = pending is not None and (pending.attempt, pending.context) == (
+        # An input that was not sent is not the one that was counted: that one came from a copy of
+        # this directory, or from before a rollback.
+        ours = pending is not None and (pending.attempt, pending.context, pending.sent) == (
             context.attempt,
             context.digest,
+            True,
         )
         if not ours and not ledger.recovering:
             raise OlderDirectoryError(
@@ -717,6 +722,13 @@ class Client:
         if [one.name for one in delivery.dealt] != near:
             raise ChangedParticipantsError("the shares delivered do not fit who shared secrets")
         held, unreadable = self._opened(stage, delivery)
+        colluders = self.federation.policy.colluders(len(self.membership))
+        if len(unreadable) == len(near) > colluders:
+            # So many cannot all be at fault: the shares are for keys that are not known here.
+            raise BadShareError(
+                f"{self.name} can read nobody's share: this attempt was begun by another copy of"
+                " this directory, or before a rollback"
+            )
         ledger, secrets = self.ledger, self._secrets(context)
         assert ledger.pending is not None
         change = ledger.pending.plain_input
@@ -738,6 +750,7 @@ class Client:
             *(one.name.encode() + one.ciphertext + one.hashes for one in delivery.dealt),
         )
         sent = Sent(context, stage.roster, sharers, held, stage.own_share)
+        ledger = replace(ledger, pending=replace(ledger.pending, sent=True))
         return sent, ledger, Masked(codec.pack(masked_vector), unreadable, received)
 
     def _opened(

@@ -382,7 +382,13 @@ class Server:
         place, membership = self.ledger.place, self.membership
         if self.ledger.full_due or why_no_delta(membership, self.counted) is not None:
             return "full"
-        if joiners(membership, self.counted) and place.round:
+        lock = self._lock()
+        if lock is not None and not set(lock.alive) <= self.counted.keys():
+            # Newcomers are among those who were asked to sign: no other set may come out now.
+            return "full"
+        # Whoever was counted when the list was made, and is not any more, has left.
+        known = {*self.counted, *membership.counted}
+        if joiners(membership, known) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
             return "full" if everyone and not blocked else "delta"
