@@ -249,7 +249,13 @@ def test_two_histories_are_noticed(study: Study) -> None:
 def test_leaving_waits_for_others_or_goes_alone(study: Study) -> None:
     study.forget("bologna", "B-1")
     left = study("client", "leave", "bologna", "--yes")
-    assert left == {"records": 59, "leaving": True, "alone": False, "fewest_together": 3}
+    assert left == {
+        "records": 59,
+        "leaving": True,
+        "alone": False,
+        "fewest_together": 3,
+        "fewest_who_stay": 3,
+    }
     assert study.round()["left"] == []
     assert study("server", "status", "server")["records"] == 240
     # Nothing was taken out of the model, so there is no receipt.
@@ -268,6 +274,22 @@ def test_leaving_waits_for_others_or_goes_alone(study: Study) -> None:
     rest = ("aarhus", "coimbra", "dresden")
     assert study.enrol("--gone", "Bologna", towns=rest)["will_show"] == []
     assert study.round(towns=rest)["kind"] == "delta"
+
+
+def test_a_restored_leaver_does_not_show_by_itself(study: Study) -> None:
+    study("client", "leave", "bologna", "--yes")
+    study.backup("bologna")
+    study.round()
+    study.restore("bologna")
+    study("client", "recover", "bologna", "--nothing-to-forget")
+    shown = study.error("round", "server", *TOWNS, "--full")
+    assert "`client leave --alone` accepts that" in shown
+    assert study("server", "status", "server")["records"] == 240
+    study("client", "leave", "bologna", "--alone", "--yes")
+    # Its statement was for the place that it knew; the next round lists it.
+    assert study.round("--full")["left"] == []
+    assert study("server", "status", "server")["records"] == 180
+    assert study.round()["left"] == ["Bologna"]
 
 
 def test_too_few_would_stay(study: Study) -> None:

@@ -288,13 +288,13 @@ def leave(
 
     The sum before that round less the sum after it is what the leavers had reported. So a client
     leaves together with others (two more than may collude), or `--alone` if it accepts that its
-    own histogram shows. At least `protocol.minimum` members must stay.
+    own histogram shows. Enough members must stay, `protocol.minimum` at least.
 
     Example: `fedforget client leave bologna/ --yes`
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.client import open_client
-    from fedforget.protocol.rules import fewest_together
+    from fedforget.protocol.rules import fewest_counted, fewest_together
 
     with plain_errors(), open_client(folder) as party:
         if not yes:
@@ -302,9 +302,16 @@ def leave(
         erased = party.leave(alone=alone)
         name, federation = party.name, party.federation
         assert federation is not None
-        fewest = fewest_together(party.lists()[-1], federation.policy())
-        minimum = federation.protocol.minimum
-    result = {"records": erased, "leaving": True, "alone": alone, "fewest_together": fewest}
+        membership, policy = party.lists()[-1], federation.policy()
+        fewest = fewest_together(membership, policy)
+        behind = fewest_counted(membership, policy)
+    result = {
+        "records": erased,
+        "leaving": True,
+        "alone": alone,
+        "fewest_together": fewest,
+        "fewest_who_stay": behind,
+    }
 
     def in_words() -> None:
         console.print(f"[bold green]{number_of(erased, 'record')} erased.[/]")
@@ -322,7 +329,7 @@ def leave(
             )
         console.print(words, soft_wrap=True)
         console.print(
-            f"At least {minimum} members must stay. After that round the server takes"
+            f"At least {behind} members must stay. After that round the server takes"
             f" {safe(name)} off the list (server enrol --gone).",
             soft_wrap=True,
         )

@@ -435,9 +435,12 @@ class ClientParty:
         ledger = self.ledger()
         if ledger.left:
             raise ClientError(f"{self.name} has left already")
-        if ledger.base is None:
+        if ledger.base is None and not alone:
             # Until others leave with it, it must go on with what is counted of it.
-            raise ClientError("a full round must come first: what is counted is not known here")
+            raise ClientError(
+                "a full round must come first: what is counted is not known here (--alone does"
+                " without)"
+            )
         with self._change() as suppression:
             ids = list(self.store.index())
             records = len(ids)

@@ -614,7 +614,15 @@ class Client:
         if self.name not in listed:
             # The others with whom it leaves are not there yet: nothing changes until then.  If it
             # is not known what is counted, what it has comes closest.
-            return self._current().copy() if ledger.base is None else ledger.base
+            if ledger.base is not None:
+                return ledger.base
+            current = self._current().copy()
+            if not len(current) and not leaving.alone:
+                raise AloneError(
+                    f"{self.name} waits to leave, has erased its records and does not know what is"
+                    " counted of it: its histogram would show (`client leave --alone` accepts that)"
+                )
+            return current
         fewest = fewest_together(self.membership, self.federation.policy)
         counted = ledger.place.counted or {}
         together = [name for name in listed if name in counted]
@@ -627,8 +635,7 @@ class Client:
 
     def _waits_to_leave(self, ledger: Ledger, context: Context) -> bool:
         """Whether this attempt counts once more what was counted before, and nothing newer."""
-        leaves = ledger.leaving is not None and self.name not in context.leaving
-        return leaves and ledger.base is not None
+        return ledger.leaving is not None and self.name not in context.leaving
 
     def _leavers(self, ledger: Ledger, context: Context, opening: Open) -> tuple[str, ...]:
         """Who leaves in this attempt, as they have signed for this list and place."""
