@@ -23,7 +23,6 @@ import pytest
 from party_world import federation_file, table
 
 from fedforget import private_files
-from fedforget.cli.client import _write_receipts
 from fedforget.cli.receipts import read_centroids
 from fedforget.cli.words import write_table
 from fedforget.errors import FedforgetError, ModelFileError
@@ -515,22 +514,6 @@ def test_a_directory_is_made_again_over_leftovers(tmp_path: Path) -> None:
     with being_made(folder, ("key",)):
         write_private(folder / "key", b"other")
     assert {one.name for one in folder.iterdir()} == {"key", "lock"}
-
-
-def test_receipts_are_never_changed(tmp_path: Path) -> None:
-    documents = {1: {"client": "aarhus"}, 2: {"client": "bologna"}}
-    out = tmp_path / "receipts"
-    files = [Path(name) for name in _write_receipts(documents, out)]
-    assert [stat.S_IMODE(one.stat().st_mode) for one in files] == [0o600] * 2
-    before = [(one.read_bytes(), one.stat().st_ino) for one in files]
-    assert _write_receipts(documents, out) == list(map(str, files))
-    with pytest.raises(FedforgetError, match=r"receipt-2\.json is there already"):
-        _write_receipts({1: {"client": "aarhus"}, 2: {"client": "coimbra"}}, out)
-    assert [(one.read_bytes(), one.stat().st_ino) for one in files] == before
-    files[0].unlink()
-    files[0].symlink_to(files[1])
-    with pytest.raises(FedforgetError, match="symbolic link"):
-        _write_receipts(documents, out)
 
 
 def test_headers_and_cells_are_no_formulas(tmp_path: Path) -> None:

@@ -80,8 +80,10 @@ class Data(ABC):
         if self._records[name] and roll < 0.5:
             self.forget(name, [self.rng.choice(list(self._records[name]))])
             return "forget"
-        if self.forgotten[name] and roll > 0.95:
-            self._import_again(name)
+        erased = [one for one in self.forgotten[name] if one not in self._records[name]]
+        if erased and roll > 0.95:
+            again = self.rng.choice(erased)
+            self._add(name, {again: self.forgotten[name].pop(again)})
             return "imported again"
         self.learn(name)
         return "learn"
@@ -89,10 +91,6 @@ class Data(ABC):
     def learn(self, name: str) -> None:
         self._next_id += 1
         self._add(name, {self._next_id: self._drawn(name)})
-
-    def _import_again(self, name: str) -> None:
-        again = self.rng.choice(list(self.forgotten[name]))
-        self._add(name, {again: self.forgotten[name].pop(again)})
 
     def forget(self, name: str, ids: list[int]) -> None:
         for one in ids:

@@ -12,6 +12,8 @@ from dataclasses import replace
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.errors import (
     AloneError,
+    BadShareError,
+    BadSignatureError,
     ChangedParticipantsError,
     Finding,
     ForkError,
@@ -56,7 +58,7 @@ SIZES = (3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 7, 8)
 _STALE = (OutOfOrderError, UnknownPartyError, WrongFederationError, SuspendedError)
 """Why a message that is what its sender sent may be refused at any time."""
 
-_RESTORED = (OlderDirectoryError, FullRoundNeededError)
+_RESTORED = (OlderDirectoryError, FullRoundNeededError, BadShareError)
 """Why a client may refuse that was restored, or has a new directory."""
 
 _LOCKED = (SecondSurvivorSetError, TooFewError, ChangedParticipantsError)
@@ -248,13 +250,15 @@ class HonestWorld:
         """Whether a party that does what it should can refuse this message for this reason."""
         if isinstance(error, _STALE):
             return True
+        if self.trouble == "new key" and isinstance(error, BadSignatureError):
+            return True
         if who == "server":
             content = Letter(envelope.data).content
             sender = content.sender if isinstance(content, Payload) else ""
             return sender in self.members.hosts and self.members.hosts[sender].troubled
         if self.members.hosts[who].troubled and isinstance(error, _RESTORED):
             return True
-        if self._server_was_restored and isinstance(error, (ForkError, *_LOCKED)):
+        if self._server_was_restored and isinstance(error, (ForkError, *_LOCKED, *_RESTORED)):
             return True
         # The set that was signed may not come out again under the same list: a command mends that.
         return isinstance(error, SecondSurvivorSetError)
@@ -579,7 +583,7 @@ class HonestWorld:
         rng, place, latest = self.rng, self.server.store.ledger.place, self.members.latest
         counted = sorted(set(place.counted or ()) & set(latest.position))
         active = [name for name in counted if name not in latest.suspended]
-        drop = [name for name in latest.position if self.members.hosts[name].left]
+        drop = self._departed()
         room = self.members.most - len(latest)
         match rng.choice(
             ("join", "join alone", "leave", "leave alone", "suspend", "back", "gone", "same")
@@ -609,6 +613,15 @@ class HonestWorld:
                 self._tally_if("gone", self._new_list(drop=[name, *drop]))
             case _:
                 self._tally_if("empty epochs", self._new_list(drop=drop))
+
+    def _departed(self) -> list[str]:
+        """Who wanted to leave and is no longer counted; it may not have heard of that yet."""
+        counted = self.server.store.ledger.place.counted or {}
+        return [
+            name
+            for name in self.members.latest.position
+            if name not in counted and self.members.hosts[name].leaving
+        ]
 
     def _tally_if(self, what: str, happened: bool) -> None:
         self.fate.tally[what] += happened
@@ -672,9 +685,9 @@ class HonestWorld:
             self.server.start()
         for _ in range(2 * len(self.membership) + 12):
             self._tend()
-            before = self.truth.state.round
+            before = self.fate.tally["rounds committed"]
             self._healed_round()
-            if self.truth.state.round > before:
+            if self.fate.tally["rounds committed"] > before:
                 self._findings, self._corrupted, self._locked_out = [], False, False
                 if self._whole():
                     break
@@ -697,8 +710,8 @@ class HonestWorld:
         latest = self.members.latest
         if self._findings or self._corrupted:
             self._react()
-        else:
-            drop = [name for name in latest.position if self.members.hosts[name].left]
+        if latest is self.members.latest:
+            drop = self._departed()
             back = [name for name in latest.suspended if name != self._suspect]
             if self._blocked and self._suspect in latest.suspended:
                 drop.append(self._suspect)

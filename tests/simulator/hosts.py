@@ -82,7 +82,10 @@ class ClientHost:
     troubled : it was rolled back, restored, or spoils: it counts as one of those who collude.
     stopped : why it waits for its operator, None if it does not.
     backups : moments to which it can be taken back.
+    quiet : nobody compares its base with what was counted.
     """
+
+    quiet = False
 
     def __init__(
         self,
@@ -261,7 +264,9 @@ class ClientHost:
         assert self.ledger is not None
         self._data.reapply(self.name)
         self.stopped = None
-        self._store_ledger(with_fields(self.ledger, recovering=True, base=None))
+        self._store_ledger(
+            with_fields(self.ledger, recovering=True, base=None, pending=None, lock=None)
+        )
 
 
 def _client_state(client: Client) -> tuple[object, ...]:

@@ -34,12 +34,15 @@ class Members:
         rng: Random,
         new_host: Callable[[str, Identity], ClientHost],
         most: int = 8,
+        *,
+        keeps_the_dropped: bool = False,
     ) -> None:
         self.hosts: dict[str, ClientHost] = {}
         self.published: list[SignedMembership] = []
         self.gone: set[str] = set()
         self.suspended_once: set[str] = set()
         self.most = most
+        self._keeps_the_dropped = keeps_the_dropped
         self._server = server
         self._federation = federation
         self._data = data
@@ -121,8 +124,8 @@ class Members:
         ]
         if self.published:
             dropped = set(self.latest.position) - set(membership.position)
-            self.gone |= {name for name in dropped if not self.hosts[name].left}
-            for name in dropped:
+            self.gone |= {name for name in dropped if not self.hosts[name].leaving}
+            for name in dropped if not self._keeps_the_dropped else ():
                 self.hosts[name].kill()
         self.published.append(signed)
         self.suspended_once |= membership.suspended

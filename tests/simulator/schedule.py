@@ -10,6 +10,7 @@ from random import Random
 
 from simulator.faults import Fate, ViolationError, draw_rates
 from simulator.honest import HonestWorld
+from simulator.lying import LyingWorld
 from simulator.parties import Parties
 from simulator.speed import verify_once
 
@@ -29,6 +30,7 @@ def run(
     parties: Parties | None = None,
     faults: Mapping[str, float] | None = None,
     trouble: str | None = None,
+    lying: bool | None = None,
 ) -> Outcome:
     """Play a schedule.  Whatever is raised inside it, other than a refusal, is a violation.
 
@@ -37,7 +39,8 @@ def run(
     verify_once()
     rng = Random(seed)
     rates = replace(draw_rates(rng), **(faults or {}))
-    world = HonestWorld(Fate(rng, rates), parties or Parties(), trouble)
+    lies = rng.random() < 0.45 if lying is None else lying
+    world = (LyingWorld if lies else HonestWorld)(Fate(rng, rates), parties or Parties(), trouble)
     outcome = Outcome(seed, world.fate.tally, None, world.trace)
     try:
         world.play()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.ledger import Followed, InputFixed, Ledger
+from fedforget.protocol.ledger import Followed, Ledger
 from fedforget.protocol.messages import Consent, Context, Letter, Masked, Notice, Survivors
 from simulator.data import Data
 from simulator.faults import ViolationError
@@ -15,10 +15,14 @@ from simulator.members import Members
 
 @dataclass(frozen=True)
 class Input:
-    """What a client fixed for an attempt, and the records that it follows from."""
+    """What a client fixed for an attempt, and the records that it follows from.
+
+    ``erased`` are those that had been forgotten by then, and not imported again.
+    """
 
     histogram: Histogram
     records: frozenset[int]
+    erased: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Truth:
         self._members = members
         self._n_features = len(data.levels)
         self._inputs: dict[tuple[str, bytes], Input] = {}
-        self._sent: set[tuple[str, bytes]] = set()
+        self._sent: dict[tuple[str, bytes], Input] = {}
         self._sets: dict[tuple[str, int, bytes], tuple[str, ...]] = {}
         self._taken_out: dict[str, set[int]] = {}
         self._checked: ServerStore | None = None
@@ -79,10 +83,13 @@ class Truth:
     def client_answers(self, host: ClientHost, answer: Answer) -> None:
         """A client has stored a step and is about to send its answer."""
         ledger = answer.step.ledger
+        pending, before = ledger.pending, answer.before.pending
+        if pending is not None and (
+            before is None or before.secret_randomness != pending.secret_randomness
+        ):
+            self._fixes(host, answer)
         for event in answer.step.events:
-            if isinstance(event, InputFixed):
-                self._fixes(host, answer)
-            elif isinstance(event, Followed):
+            if isinstance(event, Followed):
                 self.histories.follows(host.name, event.round, link_of_notice(event.letter))
         self.check_base(host, ledger)
         if answer.step.answer is None:
@@ -91,7 +98,9 @@ class Truth:
         body, context = getattr(content, "body", None), getattr(content, "context", None)
         if isinstance(body, Masked):
             assert isinstance(context, Context)
-            self._sent.add((host.name, context.digest))
+            # Who was taken back may send once more; the server takes the first.
+            key = host.name, context.digest
+            self._sent.setdefault(key, self._inputs[key])
         elif isinstance(body, Consent) and not host.troubled:
             assert isinstance(context, Context)
             self._signs(host.name, context, Letter(answer.message).payload.body)
@@ -100,6 +109,7 @@ class Truth:
         pending, before = answer.step.ledger.pending, answer.step.ledger
         assert pending is not None
         fixed, records = pending.plain_input, answer.records
+        erased = records & self._data.forgotten[host.name].keys()
         if before.leaving is None:
             if fixed != self._data.current(host.name):
                 raise ViolationError(f"{host.name} fixed what is not its present histogram")
@@ -110,7 +120,7 @@ class Truth:
         else:
             counted = self.state.counted.get(host.name)
             records = counted.records if counted is not None else records
-        self._inputs[host.name, pending.context] = Input(fixed, records)
+        self._inputs[host.name, pending.context] = Input(fixed, records, erased)
 
     def _signs(self, name: str, context: Context, survivors: object) -> None:
         assert isinstance(survivors, Survivors)
@@ -121,19 +131,16 @@ class Truth:
                 f"{name} signed {before} and {survivors.alive} at one place under one list"
             )
 
-    def input_of(self, name: str, context: Context) -> Input:
-        return self._inputs[name, context.digest]
-
     def check_base(self, host: ClientHost, ledger: Ledger) -> None:
         """A client that knows of the last commit knows what it is counted with."""
-        if ledger.place.link != self._link or ledger.place.counted is None:
+        if ledger.place.link != self._link or ledger.place.counted is None or host.quiet:
             return
         counted = self.state.counted.get(host.name)
         if counted is None:
             if ledger.base is not None and len(ledger.base):
                 raise ViolationError(f"{host.name} has a base and is not counted")
         elif ledger.base is None:
-            if not host.troubled:
+            if not host.troubled and not ledger.recovering:
                 raise ViolationError(f"{host.name} no longer knows what it is counted with")
         elif ledger.base != counted.histogram:
             raise ViolationError(
@@ -195,7 +202,7 @@ class Truth:
         for name in notice.survivors:
             if (name, context.digest) not in self._sent:
                 raise ViolationError(f"{name} is counted in a round in which it sent nothing")
-            counted[name] = self.input_of(name, context)
+            counted[name] = self._sent[name, context.digest]
             counted_in[name] = context.round
         for name in notice.left:
             if len(counted.pop(name).histogram):
@@ -213,10 +220,10 @@ class Truth:
             now = counted[name].records if name in counted else frozenset()
             out = self._taken_out.setdefault(name, set())
             out |= before - now
-            erased = {one for one in out if one in self._data.forgotten[name]}
-            if now & erased:
+            again = out & counted[name].erased if name in counted else set()
+            if again:
                 raise ViolationError(
-                    f"{name}'s records {sorted(now & erased)} were forgotten, taken out by a"
+                    f"{name}'s records {sorted(again)} were forgotten, taken out by a"
                     " commit, and are counted again"
                 )
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedforget.clustering.histogram import Histogram
+from fedforget.protocol.errors import BadSignatureError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.keys import Agreement, AgreementKey, digest_of
@@ -24,6 +25,7 @@ from fedforget.protocol.masks import View, pair_mask, self_mask
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import (
     Advertise,
+    Consent,
     Context,
     Delivery,
     Letter,
@@ -32,6 +34,10 @@ from fedforget.protocol.messages import (
     Reveal,
     Roster,
     Shares,
+    Survivors,
+    Unmask,
+    consent_to,
+    view_of,
 )
 from fedforget.protocol.shares import fingerprint, join
 from fedforget.scma import Elements, add, minus
@@ -127,6 +133,8 @@ class ServerView:
         self._rows: list[Row] = []
         self._counted_at: dict[tuple[str, int], int] = {}
         self._seen: set[bytes] = set()
+        self._signed: dict[tuple[str, bytes], Survivors] = {}
+        self._masks: dict[tuple[str, bytes], bytes] = {}
 
     # -- what clients say ----------------------------------------------------------------------
 
@@ -151,8 +159,43 @@ class ServerView:
             case Masked() as body:
                 delivery = Letter(answer.message).payload.body
                 self._sends(name, context, membership, answer, delivery, body)
+            case Consent():
+                survivors = Letter(answer.message).payload.body
+                assert isinstance(survivors, Survivors)
+                self._signed[name, context.digest] = survivors
             case Reveal() as body:
+                unmask = Letter(answer.message).payload.body
+                assert isinstance(unmask, Unmask)
+                self._check_signed(name, context, membership, answer.step.ledger, unmask)
                 self._reveals(name, context, body)
+
+    def _check_signed(
+        self, name: str, context: Context, membership: Membership, ledger: Ledger, unmask: Unmask
+    ) -> None:
+        """Nobody reveals without enough signatures, its own included, on its own set."""
+        survivors = self._signed[name, context.digest]
+        row = next(
+            row
+            for row in reversed(self._rows)
+            if (row.owner, row.context.digest) == (name, context.digest)
+        )
+        view = view_of(row.dealing.graph.participants, row.sharers, survivors.dead)
+        statement = consent_to(context, survivors.alive, view)
+        signers = set()
+        for signer, signature in unmask.consents:
+            try:
+                membership.keys[signer].verify(signature, statement)
+            except (BadSignatureError, KeyError):
+                continue
+            signers.add(signer)
+        policy, n = self._federation.policy, len(membership)
+        known = {one for one in ledger.place.counted or () if one in membership}
+        fewest = policy.thresholds(n, len(known)).signers if known else 1
+        enough = len(signers & known) >= fewest or not known
+        if context.kind == "full":
+            enough = enough and len(signers) >= policy.thresholds(n).signers
+        if name not in signers or not enough:
+            raise ViolationError(f"{name} revealed shares for a set that only {signers} signed")
 
     def _deals(
         self, name: str, context: Context, membership: Membership, roster: object, body: Shares
@@ -205,6 +248,9 @@ class ServerView:
         vector, plain = self._vectors(row)
         if np.array_equal(vector, plain):
             raise ViolationError(f"{name} sent its vector without masks")
+        mask = add(vector, minus(plain)).tobytes()
+        if self._masks.setdefault((name, mask), plain.tobytes()) != plain.tobytes():
+            raise ViolationError(f"{name} hid two inputs under one mask")
 
     def _reveals(self, holder: str, context: Context, body: Reveal) -> None:
         for of_seed, shares in ((True, body.seeds), (False, body.keys)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -44,7 +44,7 @@ from fedforget.parties.suppression import SuppressionList
 from fedforget.parties.tables import ROWS_AT_A_TIME, Table
 from fedforget.protocol.client import Client, check_adoption, newcomer
 from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.history import walk
+from fedforget.protocol.history import check_lists, walk
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.ledger import Event, Followed, InputFixed, Leaving, Ledger, dump, load
 from fedforget.protocol.membership import Membership, SignedMembership
@@ -56,6 +56,9 @@ IDENTITY = "identity.key"
 SECRET = "records.key"
 FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
+
+_VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in")
+"""The single values that a client's store holds, beside the salts of requests."""
 
 Progress = Callable[[int], None]
 
@@ -72,6 +75,14 @@ class Forgotten:
     records: int
     reseeded: int | None
     salt: str
+
+
+class WrittenReceipt(NamedTuple):
+    """A receipt's file, the request that it is for, and the salt if it was still kept."""
+
+    path: Path
+    request: str
+    salt: str | None
 
 
 @dataclass(frozen=True)
@@ -181,17 +192,21 @@ class ClientParty:
         ``suppression`` is where the list of forgotten ids lies, if not in the directory.
         """
         check_name(name)
-        identity = Identity(os.urandom(32))
+        if suppression is not None and suppression.exists():
+            raise ClientError(f"{suppression} is there already; every client has a list of its own")
+        identity, secret = Identity(os.urandom(32)), os.urandom(16)
         enrolment = {"name": name, "key": identity.public.data.hex()}
         with being_made(folder, (IDENTITY, SECRET, STORE, ENROLMENT, SUPPRESSION)):
             write_private(folder / IDENTITY, identity.seed)
-            write_private(folder / SECRET, os.urandom(16))
+            write_private(folder / SECRET, secret)
             store = Store(folder / STORE, create=True)
             with store.transaction():
                 store.put("name", name)
                 if suppression is not None:
                     store.put("suppression", {"path": str(suppression.resolve()), "on": True})
             store.close()
+            place = folder / SUPPRESSION if suppression is None else suppression.resolve()
+            SuppressionList(place, Secret(secret), create=True).close()
             write_private(folder / ENROLMENT, json.dumps(enrolment, indent=1).encode())
         return enrolment
 
@@ -269,7 +284,7 @@ class ClientParty:
         Ids on the suppression list stay out and are counted, unless they may come ``again``.
         """
         self._joined()
-        with self._suppression() as suppression, self.store.transaction():
+        with self._change() as suppression:
             gate = _Gate(suppression, {one.name for one in self.store.requests()}, again)
             held = self.store.index()
             added = replaced = row = 0
@@ -302,7 +317,10 @@ class ClientParty:
                 )
             del held, seen
             self._fit_again()
-            gate.forgive()
+            if gate.forgiven:
+                mark = os.urandom(8).hex()
+                self.store.put("let_in", mark)
+                suppression.begin_forgiving(gate.forgiven, mark)
         kept_out = gate.kept_out
         return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
 
@@ -373,29 +391,24 @@ class ClientParty:
         salt = os.urandom(receipts.SALT_BYTES)
         digests = sorted(receipts.request_digest(salt, one) for one in wanted)
         request: Request | None = None
-        with self._suppression() as suppression:
-            try:
-                with self.store.transaction():
-                    rows = list(held.values())
-                    if reseeded is None:
-                        self._take_out(clusters, rows)
-                    self.store.remove(rows, self._n_features)
-                    if reseeded is None:
-                        self.store.set_clusters(clusters)
-                    else:
-                        self._fit_again()
-                    request = self.store.add_request(now(), len(digests), digests, salt, reseeded)
-                    # Before the erasure is final: an id must never be gone and not on the list.
-                    suppression.add(np.array(encoded, dtype=np.bytes_), request.name)
-            except ErasureError as error:
-                assert request is not None
-                raise ErasureError(
-                    f"request {request.name} is stored and its records are forgotten; but {error}"
-                ) from None
-            except BaseException:
-                if request is not None:
-                    suppression.remove_requests([request.name])
-                raise
+        try:
+            with self._change() as suppression:
+                rows = list(held.values())
+                if reseeded is None:
+                    self._take_out(clusters, rows)
+                self.store.remove(rows, self._n_features)
+                if reseeded is None:
+                    self.store.set_clusters(clusters)
+                else:
+                    self._fit_again()
+                request = self.store.add_request(now(), len(digests), digests, salt, reseeded)
+                # Before the erasure is final: an id must never be gone and not on the list.
+                suppression.begin_forgetting(np.array(encoded, dtype=np.bytes_), request.name)
+        except ErasureError as error:
+            assert request is not None
+            raise ErasureError(
+                f"request {request.name} is stored and its records are forgotten; but {error}"
+            ) from None
         return request
 
     def _take_out(self, clusters: Clusters, rows: Sequence[int]) -> None:
@@ -419,30 +432,49 @@ class ClientParty:
         ``alone`` if the operator accepts that the sum then shows this client's histogram.
         """
         self._joined()
-        with self.store.transaction():
-            records = len(self.store)
+        ledger = self.ledger()
+        if ledger.left:
+            raise ClientError(f"{self.name} has left already")
+        if ledger.base is None:
+            # Until others leave with it, it must go on with what is counted of it.
+            raise ClientError("a full round must come first: what is counted is not known here")
+        with self._change() as suppression:
+            ids = list(self.store.index())
+            records = len(ids)
             if records:
                 self.store.clear()
-                self.store.add_request(now(), records, None, b"", 1)
-            self._store_ledger(structs.replace(self.ledger(), leaving=Leaving(alone)))
+                request = self.store.add_request(now(), records, None, b"", 1)
+                suppression.begin_forgetting(np.array(ids, dtype=np.bytes_), request.name)
+            self._store_ledger(structs.replace(ledger, leaving=Leaving(alone)))
         self._protocol = None
         return records
 
-    def recover(self) -> dict[str, int]:
+    def recover(self, forgotten: Any = ()) -> dict[str, Any]:
         """Go on with a directory that was restored from a backup.
 
-        What the suppression list says was forgotten since is forgotten again; what the server
-        counts of this client is taken as unknown, so that a full round must come.
+        What was forgotten since is forgotten again: the ids given, as far as they are held, and
+        those that the suppression list knows.  What the server counts of this client is taken as
+        unknown, so that a full round must come.
         """
         self._joined()
-        again = self._held_though_forgotten()
-        if again:
-            self.forget(again)
-        ledger = structs.replace(self.ledger(), base=None, pending=None, lock=None, recovering=True)
+        before = self.ledger()
+        given = _parsed(forgotten).tolist() if len(forgotten) else []
+        encoded = dict(zip(encoded_ids(given), given, strict=True))
+        held = self.store.rows_of(encoded)
+        again = dict.fromkeys(decoded_id(one) for one in held)
+        again |= dict.fromkeys(self._held_though_forgotten())
+        done = self.forget(list(again)) if again else None
+        ledger = structs.replace(before, base=None, pending=None, lock=None, recovering=True)
         with self.store.transaction():
             self._store_ledger(ledger)
         self._protocol = None
-        return {"records_forgotten_again": len(again), "last_round_known": ledger.place.round}
+        return {
+            "records_forgotten_again": len(again),
+            "ids_not_held": len(encoded) - len(held),
+            "request": None if done is None else done.request,
+            "salt": None if done is None else done.salt,
+            "last_round_known": ledger.place.round,
+        }
 
     def _held_though_forgotten(self) -> list[int | str]:
         """Ids on the suppression list that are held all the same."""
@@ -469,36 +501,78 @@ class ClientParty:
         """Whether ids stay on the list after the commit that forgets them."""
         return bool(self._suppression_setting["on"])
 
+    @property
+    def suppression_path(self) -> Path:
+        """Where the list lies."""
+        elsewhere = self._suppression_setting["path"]
+        return self.folder.resolve() / SUPPRESSION if elsewhere is None else Path(elsewhere)
+
     @contextmanager
     def _suppression(self) -> Iterator[SuppressionList]:
-        elsewhere = self._suppression_setting["path"]
-        path = self.folder / SUPPRESSION if elsewhere is None else Path(elsewhere)
-        suppression = SuppressionList(path, self._secret)
+        suppression = SuppressionList(self.suppression_path, self._secret)
         try:
+            self._settle(suppression)
             yield suppression
         finally:
             suppression.close()
 
-    def set_suppression(self, *, on: bool | None = None, path: Path | None = None) -> None:
-        """Switch the list off or on, or move it to a place that is not restored with this."""
-        setting = self._suppression_setting
-        with self._suppression() as old:
-            entries, before = old.entries(), old.path
+    @contextmanager
+    def _change(self) -> Iterator[SuppressionList]:
+        """A change of the store, and one of the suppression list that goes with it."""
+        with self._suppression() as suppression:
+            try:
+                with self.store.transaction():
+                    yield suppression
+            finally:
+                # If it cannot be settled now, the next opening does it.
+                with suppress(StoreError):
+                    self._settle(suppression)
+
+    def _settle(self, suppression: SuppressionList) -> None:
+        """Make the list agree with the store."""
+        if suppression.unsettled:
+            known = {one.name for one in self.store.requests()}
+            known |= {one.name for one in self.store.receipts()}
+            suppression.settle({*known, self.store.get("let_in")})
+        if not self.keeps_suppression:
+            entries = suppression.entries()
+            kept = self._waiting_of(entries)
+            if len(kept) < len(entries):
+                suppression.replace_all(kept)
+
+    def _waiting_of(self, entries: Mapping[bytes, str]) -> dict[bytes, str]:
+        """The entries of requests that wait for a round."""
         waiting = {one.name for one in self.store.requests()}
-        if on is False:
-            entries = {digest: name for digest, name in entries.items() if name in waiting}
+        return {digest: name for digest, name in entries.items() if name in waiting}
+
+    def set_suppression(
+        self, *, on: bool | None = None, path: Path | None = None, anew: bool = False
+    ) -> None:
+        """Switch the list off or on, or move it to a place that is not restored with this.
+
+        A list of this client that lies there already is kept, and the two become one.  With
+        ``anew`` the present list is lost, and an empty one begins.
+        """
+        keeps = self.keeps_suppression if on is None else on
+        before = self.suppression_path
+        if anew and before.exists():
+            raise ClientError(f"the suppression list {before} is there; nothing was changed")
+        entries: dict[bytes, str] = {}
+        if not anew:
+            with self._suppression() as old:
+                entries = old.entries()
         place = before if path is None else path.resolve()
-        target = SuppressionList(place, self._secret)
+        target = SuppressionList(place, self._secret, create=not place.exists())
         try:
+            entries = target.entries() | entries
+            if not keeps:
+                entries = self._waiting_of(entries)
             target.replace_all(entries)
         finally:
             target.close()
         with self.store.transaction():
-            inside = place == self.folder / SUPPRESSION
-            self.store.put(
-                "suppression",
-                {"path": None if inside else str(place), "on": setting["on"] if on is None else on},
-            )
+            inside = place == self.folder.resolve() / SUPPRESSION
+            self.store.put("suppression", {"path": None if inside else str(place), "on": keeps})
         if place != before:
             erase_database(before)
 
@@ -586,17 +660,23 @@ class ClientParty:
 
     def _problems(self) -> Iterator[str]:
         """What does not fit, beside the clusters."""
-        for table in self.store.strange_tables(SCHEMA):
-            yield f"{STORE} has a table that fedforget did not make: {table}"
+        tags = [one.tag for one in self.store.requests()]
+        tags += [one.tag for one in self.store.receipts()]
+        values = (*_VALUES, *(f"salt_{tag}" for tag in tags))
+        for table in self.store.strange_tables(SCHEMA, values):
+            yield f"{STORE} holds something that fedforget did not make: {table}"
         for number in self.store.missing_requests():
             yield f"request {number} is neither waiting nor has it a receipt"
         back = self._held_though_forgotten()
         if back:
-            yield f"{len(back)} records are held though they were forgotten: run client recover"
+            many = f"{len(back)} records are held though they were"
+            what = many if len(back) > 1 else "1 record is held though it was"
+            yield f"{what} forgotten: run client recover"
         try:
             ledger, lists = self.ledger(), self.lists()
             federation = self._joined().protocol_federation()
             letters = self.store.notices_after(0)
+            check_lists(map(SignedMembership.parse, self.store.lists_after(0)), federation)
             place = walk(lists, letters, federation.server_key, federation.policy)
             if ledger.place != place:
                 yield "the ledger stands at another round than the stored commit notices"
@@ -646,6 +726,10 @@ class ClientParty:
             self._protocol = None
             raise
         protocol.accept(step)
+        if not self.keeps_suppression and any(isinstance(one, Followed) for one in step.events):
+            # Opening it drops what waits no longer.
+            with suppress(ClientError, StoreError), self._suppression():
+                pass
         return step.answer
 
     def _take(self, event: Event) -> None:
@@ -680,16 +764,16 @@ class ClientParty:
                 suppression=self.keeps_suppression,
             )
             self.store.close_request(request, receipts.text_of(document))
-        if not self.keeps_suppression:
-            with self._suppression() as suppression:
-                suppression.remove_requests(one.name for one in closed)
 
-    def write_receipts(self, out: Path) -> list[tuple[Path, str | None]]:
-        """Write every receipt to a file; returns each path, with its salt if it is still kept.
+    def write_receipts(
+        self, out: Path, tell: Callable[[list[WrittenReceipt]], None] = lambda written: None
+    ) -> list[WrittenReceipt]:
+        """Write every receipt to a file; returns them, with their salts if they are still kept.
 
-        The salt of a receipt that was written out is kept no longer.
+        The salt of a receipt that was written out is kept no longer.  ``tell`` is called before
+        the salts are erased, so that one that could not be shown is not lost.
         """
-        written: list[tuple[Path, str | None]] = []
+        written: list[WrittenReceipt] = []
         try:
             out.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -698,7 +782,8 @@ class ClientParty:
             path = out / f"receipt-{one.name}.json"
             write_private(path, one.document.encode(), replace=False)
             salt = self.store.salt_of(one.tag)
-            written.append((path, salt.hex() if salt else None))
+            written.append(WrittenReceipt(path, one.name, salt.hex() if salt else None))
+        tell(written)
         with self.store.transaction():
             for one in self.store.receipts():
                 self.store.erase_salt(one.tag)
@@ -742,7 +827,7 @@ class _Gate:
         self._entries = suppression.entries()
         self._waiting = waiting
         self._again = again
-        self._forgiven: list[bytes] = []
+        self.forgiven: list[bytes] = []
         self.kept_out = 0
 
     def admitted(self, table: Table, encoded: list[bytes]) -> list[int]:
@@ -760,16 +845,11 @@ class _Gate:
                 " nothing was imported. Import them after that round, with --again"
             )
         if self._again:
-            self._forgiven += [digests[at] for at in listed]
+            self.forgiven += [digests[at] for at in listed]
             return everybody
         self.kept_out += len(listed)
         out = set(listed)
         return [at for at in everybody if at not in out]
-
-    def forgive(self) -> None:
-        """Take those who came again off the list."""
-        if self._forgiven:
-            self._suppression.remove(self._forgiven)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from fedforget.errors import FedforgetError
 PAGE_BYTES = 8192
 _PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY")
 _OVERWRITES = [(1,)]
+_VALUE = "CREATE TABLE value_{} (content BLOB NOT NULL)"
 
 
 class StoreError(FedforgetError):
@@ -101,12 +102,20 @@ class Database:
         elif version < schema.version:
             raise StoreError(f"{self.path} was made by an earlier fedforget: {schema.too_old}")
 
-    def strange_tables(self, schema: Schema) -> list[str]:
-        """Tables that this package did not make."""
-        rows = self.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")
-        ours = set(re.findall(r"CREATE TABLE (\w+)", schema.statements)) | {"sqlite_sequence"}
+    def strange_tables(self, schema: Schema, values: Iterable[str]) -> list[str]:
+        """Whatever this package did not make; ``values`` are the single values that may be here."""
+        ours = {
+            name: statement
+            for statement in map(_one_line, schema.statements.split(";"))
+            for name in re.findall(r"CREATE TABLE (\w+)", statement)
+        }
+        ours |= {f"value_{one}": _one_line(_VALUE.format(one)) for one in values}
+        rows = self.execute("SELECT type, name, sql FROM sqlite_schema")
         return sorted(
-            name for (name,) in rows if name not in ours and not name.startswith("value_")
+            f"{kind} {name}"
+            for kind, name, statement in rows
+            if not name.startswith("sqlite_")
+            and (kind != "table" or ours.get(name) != _one_line(statement or ""))
         )
 
     # -- statements ----------------------------------------------------------------------------
@@ -172,7 +181,9 @@ class Database:
     def put(self, name: str, content: Any) -> None:
         """Replace a value; the old one is overwritten."""
         data = msgspec.msgpack.encode(content)
-        self.execute(f"CREATE TABLE IF NOT EXISTS value_{name} (content BLOB NOT NULL)")
+        known = self.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (f"value_{name}",))
+        if not known:
+            self.execute(_VALUE.format(name))
         self.execute(f"DELETE FROM value_{name}")
         self.execute(f"INSERT INTO value_{name} VALUES (?)", (data,))
 
@@ -199,6 +210,10 @@ def erase_database(path: Path) -> None:
             with one.open("r+b") as file:
                 file.write(bytes(one.stat().st_size))
             one.unlink()
+
+
+def _one_line(statement: str) -> str:
+    return " ".join(statement.split())
 
 
 def _in_words(error: sqlite3.Error) -> str:

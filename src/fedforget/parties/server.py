@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from fedforget.parties.log import LogError, check_chain, entry_digest, next_entr
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
-from fedforget.protocol.history import check_list, next_list, walk
+from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.ledger import dump, load
 from fedforget.protocol.membership import Member, Membership, SignedMembership
@@ -54,6 +53,12 @@ _SCHEMA = Schema(
     "its rounds have no history that members could check. Set the federation up anew with"
     " `server init`, and let the members make new directories",
 )
+
+
+MOST_ATTEMPTS_LOST = 1 << 32
+"""Attempts that a restored server skips at most, because members say that they have seen them."""
+
+_VALUES = ("federation", "ledger", "aggregate", "model")
 
 
 class ServerError(FedforgetError):
@@ -388,11 +393,18 @@ class ServerParty:
         lists = [one.membership for one in signed]
         before = self.ledger()
         own = len(self.lists())
-        for at in range(max(own, 1), len(lists)):
-            check_list(lists[:at], lists[at], structs.replace(before.place, round=0))
+        check_lists(signed, self.federation.protocol_federation())
         attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
-        found = self.protocol.recover(ordered, lists, attempt)
+        try:
+            found = self.protocol.recover(ordered, lists, attempt)
+        except ProtocolError as error:
+            self._protocol = None
+            raise ServerError(
+                f"{error}. If a list was made since the restore (server enrol), members know"
+                " another one of that epoch: restore the backup once more, and run `server"
+                " recover` before anything else"
+            ) from None
         ledger, place = self.protocol.ledger, self.protocol.ledger.place
         with self._db.transaction():
             for one in signed[own:]:
@@ -478,8 +490,8 @@ class ServerParty:
             *self._problems_of_model(log),
             *self._problems_of_history(log, key),
             *(
-                f"{STORE} has a table that fedforget did not make: {table}"
-                for table in self._db.strange_tables(_SCHEMA)
+                f"{STORE} holds something that fedforget did not make: {table}"
+                for table in self._db.strange_tables(_SCHEMA, _VALUES)
             ),
         ]
         return {"log_entries": length, "rounds": len(rounds), "problems": problems}
@@ -516,8 +528,7 @@ class ServerParty:
             return
         try:
             place = walk(lists, self.notices_after(0), key, self.federation.policy())
-            for before, after in pairwise(lists):
-                check_list([before], after, structs.replace(place, round=0))
+            check_lists(self._signed_lists(), self.federation.protocol_federation())
             if place != ledger.place:
                 yield "the ledger does not stand where the commit notices lead"
         except ProtocolError as error:

@@ -327,8 +327,8 @@ class Store(Database):
             "INSERT INTO request (tag, time, records, digests, reseeded) VALUES (?, ?, ?, ?, ?)",
             (tag, time, records, msgspec.msgpack.encode(digests), reseeded),
         )
-        self.put(f"salt_{tag}", salt)
         number: int = self.execute("SELECT last_insert_rowid()")[0][0]
+        self.put(f"salt_{tag}", salt)
         return Request(number, tag, time, records, digests, reseeded, None)
 
     def requests(self, attempt: int | None = None) -> list[Request]:

@@ -6,43 +6,76 @@ holds no ids: without the client's secret a digest says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from fedforget.clustering.prf import Secret
-from fedforget.parties.database import Database, Schema
+from fedforget.parties.database import Database, ErasureError, Schema, StoreError
 from fedforget.parties.store import EncodedIds, keys_of_stored
 
 FILE = "forgotten.sqlite"
 
 _SCHEMA = Schema(
     1,
-    "CREATE TABLE forgotten (digest BLOB PRIMARY KEY, request TEXT NOT NULL) WITHOUT ROWID",
+    """
+    CREATE TABLE forgotten (digest BLOB PRIMARY KEY, request TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE forgetting (digest BLOB PRIMARY KEY, request TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE forgiving (digest BLOB PRIMARY KEY, change TEXT NOT NULL) WITHOUT ROWID
+    """,
 )
 
 
 class SuppressionList:
     """An open list.
 
+    It is another file than the client's store, so the two cannot change at once.  A change is
+    first begun here, then made in the store, then settled here by what the store says: whatever
+    is cut off in between, no erased id is missing, and none is listed that was not erased.
+
     Parameters
     ----------
-    path : the file; it is made if it is missing.
+    path : the file.
     secret : the client's secret, from which the digests' key follows.
+    create : make the file, which must not exist; otherwise it must be there.
     """
 
-    def __init__(self, path: Path, secret: Secret) -> None:
+    def __init__(self, path: Path, secret: Secret, *, create: bool = False) -> None:
         self.path = path
         self._secret = secret.derive("suppression")
-        self._db = Database(path, _SCHEMA, create=not path.exists())
+        if not create and not path.exists():
+            raise StoreError(
+                f"the suppression list {path} is missing: mount or restore it; if it is lost, begin"
+                " an empty one with `client suppression --anew`"
+            )
+        self._db = Database(path, _SCHEMA, create=create)
+        try:
+            self._check_owner()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _check_owner(self) -> None:
+        """A list has one owner, who may replace or remove what it holds."""
+        if self._db.strange_tables(_SCHEMA, ("owner",)):
+            raise StoreError(f"{self.path} is not a suppression list; name another file")
+        if self._db.get("owner") not in (None, self._owner):
+            raise StoreError(
+                f"{self.path} is the suppression list of another client; name another file"
+            )
+
+    @property
+    def _owner(self) -> bytes:
+        # No encoded id begins like this.
+        return self.digests(np.array([b"owner"]))[0]
 
     def close(self) -> None:
         self._db.close()
 
     def __len__(self) -> int:
-        count: int = self._db.execute("SELECT count(*) FROM forgotten")[0][0]
-        return count
+        return len(self.entries())
 
     def digests(self, ids: EncodedIds) -> list[bytes]:
         """One digest per encoded id."""
@@ -51,34 +84,56 @@ class SuppressionList:
         flat = pairs.tobytes()
         return [flat[at : at + 16] for at in range(0, len(flat), 16)]
 
-    def add(self, ids: EncodedIds, request: str) -> None:
-        """Ids are forgotten by a request, named by its tag."""
+    def begin_forgetting(self, ids: EncodedIds, request: str) -> None:
+        """Ids are about to be forgotten by a request."""
+        self._begin("forgetting", self.digests(ids), request)
+
+    def begin_forgiving(self, digests: Iterable[bytes], change: str) -> None:
+        """Ids are about to come again, by a change of the store with this name."""
+        self._begin("forgiving", digests, change)
+
+    def _begin(self, table: str, digests: Iterable[bytes], change: str) -> None:
+        # An error that says that old pages are not overwritten yet: here, nothing is deleted.
+        with suppress(ErasureError), self._db.transaction():
+            self._db.executemany(
+                f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", ((one, change) for one in digests)
+            )
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a change was begun."""
+        tables = "SELECT 1 FROM forgetting UNION ALL SELECT 1 FROM forgiving LIMIT 1"
+        return bool(self._db.execute(tables))
+
+    def settle(self, made: Container[str]) -> None:
+        """Every change that was begun takes place if it was made in the store, or not at all."""
+        forgotten = self._db.execute("SELECT digest, request FROM forgetting")
+        forgiven = self._db.execute("SELECT digest, change FROM forgiving")
         with self._db.transaction():
+            self._db.put("owner", self._owner)
             self._db.executemany(
                 "INSERT OR REPLACE INTO forgotten VALUES (?, ?)",
-                ((digest, request) for digest in self.digests(ids)),
+                [row for row in forgotten if row[1] in made],
             )
-
-    def remove(self, digests: Iterable[bytes]) -> None:
-        """Ids may come again."""
-        with self._db.transaction():
             self._db.executemany(
-                "DELETE FROM forgotten WHERE digest = ?", ((one,) for one in digests)
+                "DELETE FROM forgotten WHERE digest = ?",
+                [(digest,) for digest, change in forgiven if change in made],
             )
-
-    def remove_requests(self, requests: Iterable[str]) -> None:
-        """Forget what requests forgot."""
-        with self._db.transaction():
-            self._db.executemany(
-                "DELETE FROM forgotten WHERE request = ?", ((one,) for one in requests)
-            )
+            self._db.execute("DELETE FROM forgetting")
+            self._db.execute("DELETE FROM forgiving")
 
     def replace_all(self, entries: Mapping[bytes, str]) -> None:
         """Hold just these."""
         with self._db.transaction():
+            self._db.put("owner", self._owner)
             self._db.execute("DELETE FROM forgotten")
             self._db.executemany("INSERT INTO forgotten VALUES (?, ?)", entries.items())
 
     def entries(self) -> dict[bytes, str]:
         """Every digest with the request that it came from."""
-        return dict(self._db.execute("SELECT digest, request FROM forgotten"))
+        return dict(
+            self._db.execute(
+                "SELECT digest, request FROM forgotten"
+                " UNION ALL SELECT digest, request FROM forgetting"
+            )
+        )

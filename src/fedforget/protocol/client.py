@@ -338,6 +338,8 @@ class Client:
         if who.configuration != self.federation.configuration:
             raise WrongFederationError("the server has another configuration of this federation")
         ledger, place = self.ledger, self.ledger.place
+        if ledger.left:
+            raise SuspendedError(f"{self.name} has left, and says nothing any more")
         # Of a commit that only a list has told of, the notice is still wanted.
         known = place.round if place.counted is not None else place.round - 1
         greeting = Present(
@@ -442,9 +444,12 @@ class Client:
         ledger = replace(ledger, place=after, pending=None, lock=None)
         if self.name not in notice.survivors:
             return ledger, Followed(context.round, data, context, None, False)
-        ours = pending is not None and (pending.attempt, pending.context) == (
+        # An input that was not sent is not the one that was counted: that one came from a copy of
+        # this directory, or from before a rollback.
+        ours = pending is not None and (pending.attempt, pending.context, pending.sent) == (
             context.attempt,
             context.digest,
+            True,
         )
         if not ours and not ledger.recovering:
             raise OlderDirectoryError(
@@ -508,7 +513,9 @@ class Client:
         ledger = replace(ledger, seen=context.attempt, pending=pending)
         secrets = self._secrets(context, pending)
         body = Advertise(secrets.sharing.public.data, secrets.masking.public.data)
-        return Advertised(context), ledger, body, (*events, InputFixed(context.attempt))
+        if not self._waits_to_leave(ledger, context):
+            events.append(InputFixed(context.attempt))
+        return Advertised(context), ledger, body, tuple(events)
 
     def _check_place(self, ledger: Ledger, context: Context) -> None:
         place = ledger.place
@@ -539,7 +546,8 @@ class Client:
     def _check_joining(self, ledger: Ledger, context: Context) -> None:
         """Whoever is counted for the first time must not be alone with that."""
         counted = ledger.place.counted or {}
-        if self.name in counted or ledger.joins_alone:
+        # Whoever leaves before it was ever counted sends nothing that could show.
+        if self.name in counted or ledger.joins_alone or self.name in context.leaving:
             return
         check_company(self.name, self.lists[0], self.membership, self.federation, context.leaving)
 
@@ -616,6 +624,11 @@ class Client:
                 f" {self.name}'s histogram would show (`client leave --alone` accepts that)"
             )
         return empty
+
+    def _waits_to_leave(self, ledger: Ledger, context: Context) -> bool:
+        """Whether this attempt counts once more what was counted before, and nothing newer."""
+        leaves = ledger.leaving is not None and self.name not in context.leaving
+        return leaves and ledger.base is not None
 
     def _leavers(self, ledger: Ledger, context: Context, opening: Open) -> tuple[str, ...]:
         """Who leaves in this attempt, as they have signed for this list and place."""
@@ -702,6 +715,13 @@ class Client:
         if [one.name for one in delivery.dealt] != near:
             raise ChangedParticipantsError("the shares delivered do not fit who shared secrets")
         held, unreadable = self._opened(stage, delivery)
+        colluders = self.federation.policy.colluders(len(self.membership))
+        if len(unreadable) == len(near) > colluders:
+            # So many cannot all be at fault: the shares are for keys that are not known here.
+            raise BadShareError(
+                f"{self.name} can read nobody's share: this attempt was begun by another copy of"
+                " this directory, or before a rollback"
+            )
         ledger, secrets = self.ledger, self._secrets(context)
         assert ledger.pending is not None
         change = ledger.pending.plain_input
@@ -723,6 +743,7 @@ class Client:
             *(one.name.encode() + one.ciphertext + one.hashes for one in delivery.dealt),
         )
         sent = Sent(context, stage.roster, sharers, held, stage.own_share)
+        ledger = replace(ledger, pending=replace(ledger.pending, sent=True))
         return sent, ledger, Masked(codec.pack(masked_vector), unreadable, received)
 
     def _opened(

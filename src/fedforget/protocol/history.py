@@ -23,9 +23,17 @@ from fedforget.protocol.errors import (
     TooFewError,
     WrongFederationError,
 )
+from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import PublicKey, digest_of
-from fedforget.protocol.membership import BEGINNING, Digest, Member, Membership, Number
+from fedforget.protocol.membership import (
+    BEGINNING,
+    Digest,
+    Member,
+    Membership,
+    Number,
+    SignedMembership,
+)
 from fedforget.protocol.messages import Context, Letter, Notice, consent_to
 from fedforget.protocol.rules import Counted, Requirements, check_leavers, requirements
 
@@ -149,6 +157,15 @@ def check_made_after(membership: Membership, place: Place) -> None:
             f"the list of epoch {membership.epoch} does not count those whom round {place.round}"
             " counts"
         )
+
+
+def check_lists(signed: Iterable[SignedMembership], federation: Federation) -> None:
+    """Make sure that stored lists are signed by the server, and follow one another."""
+    lists: list[Membership] = []
+    for one in signed:
+        membership = one.check(federation.server_key, federation.identifier)
+        check_list(lists, membership, Place())
+        lists.append(membership)
 
 
 def follow(

@@ -382,7 +382,13 @@ class Server:
         place, membership = self.ledger.place, self.membership
         if self.ledger.full_due or why_no_delta(membership, self.counted) is not None:
             return "full"
-        if joiners(membership, self.counted) and place.round:
+        lock = self._lock()
+        if lock is not None and not set(lock.alive) <= self.counted.keys():
+            # Newcomers are among those who were asked to sign: no other set may come out now.
+            return "full"
+        # Whoever was counted when the list was made, and is not any more, has left.
+        known = {*self.counted, *membership.counted}
+        if joiners(membership, known) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
             return "full" if everyone and not blocked else "delta"
@@ -609,8 +615,14 @@ class Server:
         except (TooFewError, ChangedParticipantsError) as error:
             gone = sorted(set(stage.needed.allowed) - set(present))
             where = f" at {stage.title}" if stage.title != "advertise" else ""
+            advice = ""
+            if stage.needed.everyone and gone and gone[0] not in counted:
+                advice = (
+                    f". Nothing of {gone[0]} is counted: if it has left, or does not come, take it"
+                    " off the list (server enrol --gone)"
+                )
             raise self._abort(
-                f"{_who(gone, counted)}{where}: {error}; nothing was learnt"
+                f"{_who(gone, counted)}{where}: {error}; nothing was learnt{advice}"
                 if gone
                 else f"{error}; nothing was learnt"
             ) from None
@@ -838,6 +850,8 @@ class Server:
                 self.present[name] = replace(greeting, leaving=None)
         # Who has missed an earlier commit gets all of them when the next round opens.
         behind = {name for name, one in self.present.items() if one.round < context.round - 1}
+        # A survivor got them when this one opened.
+        behind -= set(survivors)
         members = (name for name in self.membership.active if name not in behind)
         return [Outgoing(name, self.last_notice) for name in members]
 

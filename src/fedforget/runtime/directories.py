@@ -91,13 +91,23 @@ def run(
 
 
 def recover(server_folder: Path, client_folders: Sequence[Path]) -> dict[str, int]:
-    """Give a restored server what its members know."""
+    """Give a restored server what its members know.
+
+    Those who came with a list that it has lost are recognised once another member has shown it.
+    """
     with _opened(server_folder, client_folders) as (server, clients):
-        carrier = Directories(clients)
-        ask_everybody(server.protocol, carrier)
-        if carrier.refusals:
-            raise RoundError(_in_words(carrier.refusals))
-        return server.recover(server.protocol.present.values())
+        rounds = lists = 0
+        while True:
+            carrier = Directories(clients)
+            ask_everybody(server.protocol, carrier)
+            present = server.protocol.present
+            if not present:
+                raise RoundError(_in_words(carrier.refusals) or "no member is there to help")
+            found = server.recover(present.values())
+            rounds += found["rounds_taken_over"]
+            lists += found["lists_taken_over"]
+            if not found["lists_taken_over"]:
+                return found | {"rounds_taken_over": rounds, "lists_taken_over": lists}
 
 
 def summary(committed: Committed) -> dict[str, Any]:
@@ -147,6 +157,11 @@ def _opened(
 
 def _check_list(server: ServerParty, client: ClientParty, name: str) -> None:
     listed, known = server.membership(), client.lists()[-1]
+    if known.epoch > listed.epoch:
+        raise RoundError(
+            f"{name} knows epoch {known.epoch}; this server knows epoch {listed.epoch}: it was"
+            " restored from a backup. Run `server recover`"
+        )
     if name not in listed:
         raise RoundError(f"{name} is not enrolled at the server")
     if known.epoch < listed.epoch:
