@@ -42,9 +42,9 @@ def test_a_node_dies_and_comes_back(sites: Sites, stage: str) -> None:
     second = sites.wait_for_commit(run, 2)
     assert (lost in second["participants"]) == (stage in ("consistency", "unmask"))
     # Whether the deadline ends first, or Flower's patience with the node.
-    (refusal,) = [event for event in sites.events(run) if event["event"] == "refused"]
-    assert refusal["client"] == lost
-    assert refusal["error"] in ("no answer", "not connected")
+    refusals = [event for event in sites.events(run) if event["event"] == "refused"]
+    assert {event["client"] for event in refusals} == {lost}
+    assert {event["error"] for event in refusals} <= {"no answer", "not connected"}
     assert second["model"] == twin.run_in_process(second["participants"])["model"]
 
     sites.network.restart_node(lost, sites.client(lost))
