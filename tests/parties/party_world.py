@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,23 @@ from typing import Any
 import numpy as np
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.parties.client import SECRET, ClientParty, open_client
+from fedforget.parties.client import SECRET, ClientParty, Joined, open_client
 from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
+from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.server import ServerParty, open_server
 from fedforget.parties.store import decoded_id
 from fedforget.parties.tables import Table
-from fedforget.runtime.directories import run
+from fedforget.runtime.directories import recover, run
 
 FEATURES = ("age", "weight")
 BOUNDS = ((0.0, 120.0), (0.0, 300.0))
 NAMES = ("aarhus", "bologna", "coimbra")
+FIVE = (*NAMES, "dresden", "evora")
 
 
 def federation_file(**changes: Any) -> FederationFile:
-    """A small federation; ``changes`` are keys of the model, or the features."""
+    """A small federation; ``changes`` are keys of the model, the minimum, or the features."""
+    minimum = changes.pop("minimum", 3)
     features = changes.pop(
         "features",
         tuple(Feature(name, low, high) for name, (low, high) in zip(FEATURES, BOUNDS, strict=True)),
@@ -47,7 +51,7 @@ def federation_file(**changes: Any) -> FederationFile:
         identifier="1d" * 16,
         server_key="00" * 32,
         model=ModelPart(**model | changes),
-        protocol=ProtocolPart(0.2, 0.1, 2, 16, 60.0),
+        protocol=ProtocolPart(0.2, 0.1, minimum, 16, 60.0),
         features=features,
     )
 
@@ -92,18 +96,59 @@ class World:
 
     def set_up(self, federation: FederationFile | None = None) -> World:
         """Keys and members, no records."""
-        file = ServerParty.create(self.server, federation or federation_file())
-        enrolments = {}
-        for name in self.names:
-            enrolments[name] = ClientParty.create(self.client(name), name)["key"]
-            # The draws depend on it: every run has the same.
-            (self.client(name) / SECRET).write_bytes(secret_of(name))
-        with open_server(self.server) as server:
-            members = server.enrol(enrolments)
-        for name in self.names:
-            with open_client(self.client(name)) as client:
-                client.join(file, members)
+        file = federation or federation_file(minimum=min(3, len(self.names)))
+        ServerParty.create(self.server, file)
+        self.enrol({name: self.make_client(name) for name in self.names})
         return self
+
+    def make_client(self, name: str) -> str:
+        """Make a directory; returns the key."""
+        key = ClientParty.create(self.client(name), name)["key"]
+        # The draws depend on it: every run has the same.
+        (self.client(name) / SECRET).write_bytes(secret_of(name))
+        return key
+
+    @property
+    def federation(self) -> FederationFile:
+        return FederationFile.read(self.server / "federation.toml")
+
+    def enrol(
+        self, enrolments: Mapping[str, str] | None = None, *, alone: bool = False, **changes: Any
+    ) -> MembershipDocument:
+        """Begin an epoch, and let the clients of this world join."""
+        with open_server(self.server) as server:
+            document = server.enrol(enrolments, **changes)
+        for name in self.names:
+            self.join(name, document, alone=alone)
+        return document
+
+    def join(self, name: str, document: MembershipDocument, *, alone: bool = False) -> Joined:
+        with open_client(self.client(name)) as client:
+            return client.join(self.federation, document, alone=alone)
+
+    def without(self, *names: str) -> World:
+        """The same directories, fewer clients."""
+        return World(self.folder, [name for name in self.names if name not in names])
+
+    def with_others(self, *names: str) -> World:
+        return World(self.folder, [*self.names, *names])
+
+    def forget(self, name: str, ids: Iterable[Any]) -> Any:
+        with open_client(self.client(name)) as client:
+            return client.forget(list(ids))
+
+    def back_up(self, name: str, copy: str = "backup") -> None:
+        """Copy a party's directory aside; ``restore`` puts it back."""
+        folder = self.folder / f"{copy}-{name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.folder / name, folder)
+
+    def restore(self, name: str, copy: str = "backup") -> None:
+        shutil.rmtree(self.folder / name)
+        shutil.copytree(self.folder / f"{copy}-{name}", self.folder / name)
+
+    def recover_server(self) -> dict[str, int]:
+        return recover(self.server, self.clients)
 
     def hold(self, name: str, ids: Sequence[Any], values: np.ndarray) -> None:
         """Import records at a client."""
@@ -141,17 +186,32 @@ class World:
             n_features = len(server.federation.features)
             aggregate = server.aggregate()
             assert all(ledger.pending is None for ledger in ledgers)
-            assert aggregate == Histogram.sum(n_features, [ledger.base for ledger in ledgers])
+            bases = [ledger.base for ledger in ledgers]
+            assert None not in bases
+            assert aggregate == Histogram.sum(n_features, bases)
             assert aggregate == Histogram.sum(n_features, [one.histogram() for one in clients])
             assert aggregate.total == sum(len(client.store) for client in clients)
+            place = server.ledger().place
+            assert all(ledger.place == place for ledger in ledgers)
 
-    def check_audits(self) -> None:
+    def problems(self) -> dict[str, list[str]]:
+        """What the audits of all parties find; parties without problems are left out."""
+        found = {}
         for folder in self.clients:
             with open_client(folder) as client:
-                assert client.audit().passed, f"the audit of {folder} fails"
+                audit = client.audit()
+                wrong = (
+                    [] if audit.stored == audit.fresh else ["the clusters are not a fresh fit's"]
+                )
+                found[client.name] = [*wrong, *audit.problems]
+                assert audit.passed == (not found[client.name])
         with open_server(self.server) as server:
-            problems = server.audit()["problems"]
-            assert not problems, problems
+            found["server"] = server.audit()["problems"]
+        return {name: problems for name, problems in found.items() if problems}
+
+    def check_audits(self) -> None:
+        problems = self.problems()
+        assert not problems, problems
 
 
 def all_bytes(*folders: Path) -> dict[Path, bytes]:
@@ -186,12 +246,21 @@ def traces(
 
 
 def found_in(contents: Mapping[Path, bytes], wanted: Mapping[str, bytes]) -> list[str]:
-    return [
-        f"{name} in {path.name}"
-        for path, data in contents.items()
-        for name, pattern in wanted.items()
-        if pattern in data
-    ]
+    """Which patterns are where.  Only where a pattern's first eight bytes are is it looked for."""
+    beginnings = {name: int.from_bytes(one[:8], "little") for name, one in wanted.items()}
+    sought = np.array(sorted(set(beginnings.values())), dtype=np.uint64)
+    found = []
+    for path, data in contents.items():
+        there: set[int] = set()
+        for offset in range(min(8, len(data))):
+            words = np.frombuffer(data, "<u8", (len(data) - offset) // 8, offset)
+            there.update(words[np.isin(words, sought)].tolist())
+        found += [
+            f"{name} in {path.name}"
+            for name, pattern in wanted.items()
+            if (len(pattern) < 8 or beginnings[name] in there) and pattern in data
+        ]
+    return found
 
 
 def memory_folder() -> str | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from party_world import (
     FEATURES,
+    FIVE,
     World,
     all_bytes,
     federation_file,
@@ -19,6 +20,7 @@ from party_world import (
 )
 
 from fedforget.clustering.partition import FIXED_POINT_BITS
+from fedforget.errors import FedforgetError
 from fedforget.parties import database
 from fedforget.parties.client import open_client
 from fedforget.parties.server import open_server
@@ -38,11 +40,11 @@ def forgetful_world(folder: Path, *, alone: bool = False) -> tuple[World, dict[s
     With ``alone``, every record is a cluster whose sum is its values, and the one drawn last is
     forgotten.
     """
-    world = World(folder).set_up()
+    world = World(folder, FIVE[:4]).set_up()
     if alone:
         marked, values = [f"MARKED-{number:04}" for number in range(4)], values_of(4, 77)
         world.hold("aarhus", marked, values)
-        for number, name in enumerate(("bologna", "coimbra")):
+        for number, name in enumerate(world.names[1:]):
             world.hold(name, [f"{name}-1"], values_of(1, number))
     else:
         world.fill(400)
@@ -121,7 +123,7 @@ def test_without_secure_delete_old_histograms_are_left(tmp_path: Path) -> None:
     world, _ = forgetful_world(tmp_path)
     old = bins_of(world, "aarhus")
     with open_client(world.client("aarhus")) as party:
-        party.leave()
+        party.leave(alone=True)
     world.round()
     assert found_in(all_bytes(world.server, *world.clients), old)
 
@@ -134,12 +136,15 @@ def test_a_client_that_leaves_takes_everything_with_it(tmp_path: Path) -> None:
         ids = sorted(str(decoded_id(one)) for one in party.store.index())
         values = party.store.values_of(list(party.store.index().values()), 2)
         wanted |= traces(ids, values)
-        assert party.leave() == 400
+        assert party.leave(alone=True) == 400
     assert not found_in(all_bytes(world.client("aarhus")), wanted)
     world.round()
     contents = all_bytes(world.server, *world.clients)
     assert not found_in(contents, wanted)
     assert not found_in(contents, old)
+    with open_client(world.client("aarhus")) as party:
+        assert party.status()["left"]
+        assert party.status()["ids_suppressed"] == 460
 
 
 def bins_of(world: World, name: str) -> dict[str, bytes]:
@@ -172,6 +177,107 @@ def test_the_old_histogram_goes_with_the_commit(tmp_path: Path) -> None:
     assert not found_in(all_bytes(world.server, *world.clients), old)
     with open_client(world.client("aarhus")) as party:
         assert not party.status()["keeps_last_committed_histogram"]
+
+
+def test_the_input_of_an_attempt_goes_with_the_next_commit(tmp_path: Path) -> None:
+    """An attempt that failed has stored what it would have sent."""
+    world = World(tmp_path, FIVE).set_up().fill(30)
+    world.round()
+    world.hold("aarhus", [f"N-{number}" for number in range(25)], values_of(25, 40))
+    with pytest.raises(FedforgetError, match="2 clients are left, at least 4 must be"):
+        World(tmp_path, FIVE[:2]).round()
+    with open_client(world.client("aarhus")) as party:
+        pending = party.ledger().pending
+        assert pending is not None
+        assert pending.plain_input == party.histogram()
+        party.forget([f"N-{number}" for number in range(25)])
+        kept = {point for point, _ in (party.histogram() + party.ledger().base).items()}
+    others = {point for name in FIVE[1:] for point in bins(world, name)}
+    fresh = {point for point, _ in pending.plain_input.items()} - kept - others
+    wanted = {f"bin {point.hex()}": point for point in fresh}
+    assert wanted
+    assert found_in(all_bytes(world.client("aarhus")), wanted)
+    wanted["randomness"] = pending.secret_randomness
+    world.round()
+    assert not found_in(all_bytes(world.server, *world.clients), wanted)
+
+
+def bins(world: World, name: str) -> set[bytes]:
+    with open_client(world.client(name)) as party:
+        return {point for point, _ in party.histogram().items()}
+
+
+def test_a_salt_is_erased_once_its_receipt_is_written_out(tmp_path: Path) -> None:
+    world = World(tmp_path).set_up().fill(30)
+    world.round()
+    done = [world.forget("aarhus", [f"A-{number}"]) for number in range(3)]
+    world.round()
+    waiting = world.forget("aarhus", ["A-7"])
+    salts = {one.request: bytes.fromhex(one.salt) for one in (*done, waiting)}
+    wanted = salts | {f"{name} as text": salt.hex().encode() for name, salt in salts.items()}
+    folder = world.client("aarhus")
+    assert len(found_in(all_bytes(folder), wanted)) == 4
+    with open_client(folder) as party:
+        assert [one["salt"] for one in party.requests()] == [
+            waiting.salt, *(one.salt for one in done)
+        ]  # fmt: skip
+        written = party.write_receipts(tmp_path / "receipts")
+        assert [salt for _, salt in written] == [one.salt for one in done]
+        left = found_in(all_bytes(folder, tmp_path / "receipts"), wanted)
+        assert left == [f"{waiting.request} in client.sqlite"]
+        assert [one["request"] for one in party.requests()] == [waiting.request]
+        assert [salt for _, salt in party.write_receipts(tmp_path / "receipts")] == [None] * 3
+    assert not found_in(all_bytes(folder), {one.request: salts[one.request] for one in done})
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_suppression_list_holds_no_ids(tmp_path: Path, elsewhere: bool) -> None:
+    world = World(tmp_path).set_up().fill(30)
+    place = tmp_path / "safe" / "list.sqlite"
+    place.parent.mkdir()
+    if elsewhere:
+        with open_client(world.client("aarhus")) as party:
+            party.set_suppression(path=place)
+    ids = [f"SECRET-PATIENT-{number}" for number in range(40)]
+    world.hold("aarhus", [*ids, *(str(10**15 + number) for number in range(5))], values_of(45, 6))
+    world.forget("aarhus", [*ids, *(str(10**15 + number) for number in range(5))])
+    contents = all_bytes(world.client("aarhus"), place.parent)
+    numbers = {
+        f"{number}": (10**15 + number).to_bytes(8, order)
+        for number in range(5)
+        for order in ("little", "big")
+    }
+    wanted = {"text": b"SECRET-PATIENT", "number": str(10**15)[:-1].encode()} | numbers
+    assert not found_in(contents, wanted)
+    with open_client(world.client("aarhus")) as party:
+        assert party.status()["ids_suppressed"] == 45
+        party.set_suppression(on=False)
+        assert party.status()["ids_suppressed"] == 45, "they wait for a round"
+    with open_client(world.client("aarhus")) as party, party._suppression() as listed:
+        digests = {digest.hex(): digest for digest in listed.entries()}
+    assert len(found_in(all_bytes(world.client("aarhus"), place.parent), digests)) == 45
+    world.round()
+    assert not found_in(all_bytes(world.client("aarhus"), place.parent), digests)
+
+
+def test_a_suppression_list_that_moves_leaves_nothing_behind(tmp_path: Path) -> None:
+    world = World(tmp_path).set_up().fill(30)
+    world.forget("aarhus", ["A-1", "A-2"])
+    place = tmp_path / "safe.sqlite"
+    with open_client(world.client("aarhus")) as party:
+        with party._suppression() as listed:
+            digests = {digest.hex(): digest for digest in listed.entries()}
+        party.set_suppression(path=place)
+        assert party.status()["ids_suppressed"] == 2
+        assert not found_in(all_bytes(world.client("aarhus")), digests)
+        assert len(found_in({place: place.read_bytes()}, digests)) == 2
+        place.rename(tmp_path / "away.sqlite")
+        with pytest.raises(FedforgetError, match=r"safe\.sqlite is missing: restore it"):
+            party.forget(["A-3"])
+        (tmp_path / "away.sqlite").rename(place)
+        party.set_suppression(path=world.client("aarhus") / "forgotten.sqlite")
+        assert not place.exists()
+        assert party.status()["ids_suppressed"] == 2
 
 
 def test_the_old_model_goes_with_the_commit(tmp_path: Path) -> None:
@@ -229,6 +335,6 @@ def test_replacing_erases_the_old_values(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "again.npz", ids, new)
     with open_client(world.client("aarhus")) as party:
         done = party.import_table(table(path, FEATURES), replace=True)
-        assert done == {"added": 5, "replaced": 5, "records": 35}
+        assert done == {"added": 5, "replaced": 5, "kept_out": 0, "records": 35}
         assert party.audit().passed
     assert not found_in(all_bytes(world.client("aarhus")), traces([], old))

@@ -27,7 +27,7 @@ from fedforget import FederatedKMeans
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
 from fedforget.estimators.parameters import root_secret
-from fedforget.parties.client import open_client
+from fedforget.parties.client import ClientError, open_client
 from fedforget.parties.server import open_server
 from fedforget.parties.store import Store, decoded_id, encoded_ids, keys_of_stored
 from fedforget.runtime.local import LocalFederation
@@ -150,7 +150,7 @@ class Parties(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(dir=memory_folder()))
         self.world = World(self.folder / "world", self.names)
         root = Secret(bytes(range(16)))
-        file = federation_file(public_seed="aa" * 16)
+        file = federation_file(public_seed="aa" * 16, minimum=2)
         self.world.set_up(file)
         self.config = file.configuration()
         for name in self.names:
@@ -158,6 +158,8 @@ class Parties(RuleBasedStateMachine):
             (self.world.client(name) / "records.key").write_bytes(secret)
         self.root = root
         self.truth: dict[str, dict[str, np.ndarray]] = {name: {} for name in self.names}
+        self.waiting: dict[str, set[str]] = {name: set() for name in self.names}
+        self.suppressed: dict[str, set[str]] = {name: set() for name in self.names}
         self.counter = 0
 
     def teardown(self) -> None:
@@ -168,14 +170,30 @@ class Parties(RuleBasedStateMachine):
         # Few different values: ties and equal records are common.
         return np.random.default_rng(self.counter).integers(0, 12, (n, 2)) * [10.0, 25.0]
 
-    @rule(name=st.sampled_from(names), ids=st.sets(st.integers(0, 30), min_size=1, max_size=12))
-    def put(self, name: str, ids: set[int]) -> None:
-        """Import; ids that are held are replaced."""
+    @rule(
+        name=st.sampled_from(names),
+        ids=st.sets(st.integers(0, 30), min_size=1, max_size=12),
+        again=st.booleans(),
+    )
+    def put(self, name: str, ids: set[int], again: bool) -> None:
+        """Import; ids that are held are replaced, those that were forgotten come in if told so."""
         texts = [f"R{one}" if one % 2 else str(one) for one in sorted(ids)]
         values = self._values(len(texts))
         path = write_npz(self.folder / "t.npz", texts, values)
         with open_client(self.world.client(name)) as party:
-            done = party.import_table(table(path), replace=True)
+            waiting = {one for one in texts if one in self.waiting[name]}
+            if waiting:
+                with pytest.raises(ClientError, match=f"{len(waiting)} ids wait to be forgotten"):
+                    party.import_table(table(path), replace=True, again=again)
+                return
+            listed = {one for one in texts if one in self.suppressed[name]}
+            done = party.import_table(table(path), replace=True, again=again)
+        if again:
+            self.suppressed[name] -= listed
+        else:
+            assert done["kept_out"] == len(listed)
+            kept = [at for at, one in enumerate(texts) if one not in listed]
+            texts, values = [texts[at] for at in kept], values[kept]
         assert done["replaced"] == len(self.truth[name].keys() & set(texts))
         self.truth[name] |= dict(zip(texts, values, strict=True))
 
@@ -189,11 +207,15 @@ class Parties(RuleBasedStateMachine):
             party.forget(sorted(gone))
         for one in gone:
             del self.truth[name][one]
+        self.waiting[name] |= gone
 
     @rule(kind=st.sampled_from([None, "full"]))
     def round(self, kind: str | None) -> None:
         """The model is that of a fresh fit of everything that is held."""
         digest = self.world.round(kind=kind)["model"]
+        for name in self.names:
+            self.suppressed[name] |= self.waiting[name]
+            self.waiting[name].clear()
         fresh = LocalFederation(self.config, self.root)
         for name in self.names:
             held = self.truth[name]
@@ -212,6 +234,8 @@ class Parties(RuleBasedStateMachine):
         for name in self.names:
             with open_client(self.world.client(name)) as party:
                 assert party.audit().passed
+                listed = len(self.waiting[name] | self.suppressed[name])
+                assert party.status()["ids_suppressed"] == listed
                 _, ids, values = party.store.everything(2)
             found = {
                 str(decoded_id(one)): row for one, row in zip(ids.tolist(), values, strict=True)

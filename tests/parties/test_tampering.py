@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from party_world import World, federation_file
 
@@ -16,8 +17,11 @@ from fedforget.parties.client import open_client
 from fedforget.parties.federation_file import FederationFile, FederationFileError
 from fedforget.parties.folders import FolderError
 from fedforget.parties.log import LogError, check_chain
+from fedforget.parties.membership_file import MembershipDocument, document_of
 from fedforget.parties.receipts import ReceiptError
 from fedforget.parties.server import ServerError, open_server
+from fedforget.protocol.keys import Identity, PublicKey
+from fedforget.protocol.membership import Membership
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,10 @@ def federation(world: World) -> FederationFile:
 @pytest.fixture(scope="module")
 def text(world: World) -> str:
     with open_client(world.client("aarhus")) as party:
-        return party.store.receipts()[1]
+        return party.store.receipts()[0].document
+
+
+KEY = Identity(bytes(32)).public.data.hex()
 
 
 def checked(
@@ -84,29 +91,59 @@ def json_equal(one: bytes, other: bytes) -> bool:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda r: r.update(version=2), "version"),
+        (lambda r: r.update(version=1), "version: 1 is not known here.*fedforget 0.1"),
+        (lambda r: r.update(version=True), "version"),
         (lambda r: r["federation"].update(name="another"), "federation"),
         (lambda r: r["federation"].update(identifier="ee" * 16), "federation"),
         (lambda r: r.update(configuration="00" * 32), "configuration"),
-        (lambda r: r.update(client="bologna"), "client"),
+        (lambda r: r.update(client="bologna"), "client_signature: bologna"),
         (lambda r: r.update(client="nobody"), "client: nobody"),
+        (lambda r: r.update(client="aarhus\u202e"), "client"),
         (lambda r: r["request"].update(records=1), "request"),
+        (lambda r: r["request"].update(records=-1), "damaged.*records"),
         (lambda r: r["request"].update(time="2020"), "request"),
+        (lambda r: r["request"].update(tag="00"), "request"),
+        (lambda r: r["request"].update(number=2), "request"),
+        (lambda r: r["request"].update(digests=None), "request"),
+        (lambda r: r["request"]["digests"].reverse(), "request"),
+        (lambda r: r["request"]["digests"].pop(), "request"),
+        (lambda r: r["request"].update(seeds_drawn_again_from=7), "request"),
+        (lambda r: r["request"].update(comment=""), "damaged.*comment"),
         (lambda r: r.update(round=1), "round"),
-        (lambda r: r.update(erased="everything"), "erased"),
+        (lambda r: r.update(erased="everything"), "what the receipt says of the erasure"),
+        (lambda r: r.update(not_covered=""), "what the receipt says of the erasure"),
+        (lambda r: r.update(suppression=""), "what the receipt says of the erasure"),
+        (lambda r: r.update(suppression=receipts.NOT_SUPPRESSED), "client_signature"),
+        (lambda r: r["membership"].update(version=3), "membership list of version 3"),
         (lambda r: r["membership"].update(epoch=7), "membership"),
-        (lambda r: r["membership"]["keys"].update(aarhus="00" * 32), "membership"),
+        (lambda r: r["membership"].update(fingerprint="0"), "fingerprint"),
+        (lambda r: r["membership"].update(previous="11" * 32), "membership"),
+        (lambda r: r["membership"].update(after_round=1), "membership"),
+        (lambda r: r["membership"].update(after="11" * 32), "membership"),
+        (lambda r: r["membership"].update(counted=["aarhus"]), "membership"),
+        (lambda r: r["membership"].update(joined=[]), "membership"),
+        (lambda r: r["membership"].update(capacity=1), "membership"),
+        (lambda r: r["membership"]["members"][0].update(key="00" * 32), "membership"),
+        (lambda r: r["membership"]["members"][0].update(key=KEY), "membership"),
+        (lambda r: r["membership"]["members"][0].update(name="anna"), "membership"),
+        (lambda r: r["membership"]["members"][0].update(suspended=True), "membership"),
+        (lambda r: r["membership"]["members"].pop(), "membership"),
         (lambda r: r["membership"].update(signature="xx"), "membership"),
+        (lambda r: r["membership"].update(signature="00" * 64), "membership list was changed"),
+        (lambda r: r["membership"].update(federation="00" * 16), "membership"),
         (lambda r: r.update(membership=[]), "membership"),
-        (lambda r: r.update(notice_after=r["notice_before"]), "client_signature"),
+        (lambda r: r.update(notice_after=r["notice_before"]), "notice_before: it is not the"),
         (lambda r: r.update(notice_after="00" + r["notice_after"][2:]), "notice_after"),
         (lambda r: r.update(notice_after=r["notice_after"].upper()), "notice_after"),
+        (lambda r: r.update(notice_after=""), "notice_after"),
         (lambda r: r.update(notice_before="00"), "notice_before"),
-        (lambda r: r.update(notice_before=None), "client_signature"),
+        (lambda r: r.update(notice_before=r["notice_after"]), "notice_before: it is not the"),
+        (lambda r: r.update(notice_before=None), "notice_before: it is missing"),
         (lambda r: r.update(client_signature=r["client_signature"].upper()), "client_signature"),
         (lambda r: r.update(client_signature="0" * 128), "client_signature"),
-        (lambda r: r.pop("round"), "'round' is missing"),
-        (lambda r: r.update(comment="added"), "client_signature"),
+        (lambda r: r.update(client_signature=""), "client_signature"),
+        (lambda r: r.pop("round"), "missing required field `round`"),
+        (lambda r: r.update(comment="added"), "damaged.*comment"),
     ],
 )
 def test_what_was_changed_is_named(
@@ -151,7 +188,7 @@ def test_every_byte_of_the_log(world: World, tmp_path: Path) -> None:
     made = copy_of(world, tmp_path)
     with open_server(made.server) as server:
         rows = server._db.execute("SELECT number, entry FROM log")
-        key = bytes.fromhex(server.federation.server_key)
+        key = PublicKey(bytes.fromhex(server.federation.server_key))
         assert check_chain(server.log(), key) == 3
         for number, entry in rows:
             data = entry.encode()
@@ -200,7 +237,6 @@ def test_a_log_that_was_cut_short(world: World, tmp_path: Path) -> None:
         ("model", lambda m: m.update(loss=0.0), "stored model"),
         ("model", lambda m: m.update(n_iter=99), "stored model"),
         ("aggregate", lambda a: a.update({min(a): a[min(a)] + 1}), "aggregate does not give"),
-        ("membership", lambda m: m["keys"].pop("aarhus"), "membership list"),
     ],
 )
 def test_what_the_server_stores(
@@ -330,18 +366,21 @@ def test_parties_with_different_files_refuse_each_other(tmp_path: Path) -> None:
 
     with pytest.raises(FedforgetError, match=r"coimbra has another federation file: server_key is"):
         run(one.server, mixed)
+    with open_server(one.server) as server:
+        document = server.document()
+    assert document is not None
     with (
         open_client(two.client("aarhus")) as party,
         pytest.raises(FedforgetError, match="belongs to “study”: server_key is"),
     ):
-        party.join(FederationFile.read(one.server / "federation.toml"), {})
+        party.join(one.federation, document)
 
 
 def test_a_foreign_key(world: World, tmp_path: Path) -> None:
     made = copy_of(world, tmp_path)
     key = made.client("aarhus") / "identity.key"
     key.write_bytes((made.client("bologna") / "identity.key").read_bytes())
-    with pytest.raises(FedforgetError, match="aarhus is not a member with this key"):
+    with pytest.raises(FedforgetError, match=r"identity\.key is not the key with which"):
         made.round()
     (made.server / "identity.key").write_bytes(key.read_bytes())
     with pytest.raises(ServerError, match=r"identity\.key is not the key of this federation"):
@@ -395,31 +434,81 @@ def test_every_file_is_private_even_while_it_is_open(world: World, tmp_path: Pat
         os.umask(mask)
 
 
+def altered(document: MembershipDocument, **changes: Any) -> MembershipDocument:
+    return document_of(document.plain() | changes)
+
+
 def test_membership_lists(world: World, tmp_path: Path) -> None:
     made = copy_of(world, tmp_path)
     with open_server(made.server) as server:
-        members = server.enrol({})
+        members = server.enrol({"dresden": KEY})
+    lines = members.plain()["members"]
     for change in (
         {"epoch": 99},
+        {"epoch": 0},
         {"capacity": 1},
-        {"keys": members["keys"] | {"mallory": "00" * 32}},
-        {"signature": members["signature"].upper()},
-        {"signature": "zz"},
-        {"keys": []},
+        {"capacity": -1},
+        {"after_round": 1},
+        {"after": "11" * 32},
+        {"previous": "11" * 32},
+        {"counted": []},
+        {"counted": ["coimbra", "aarhus"]},
+        {"joined": []},
+        {"joined": ["nobody"]},
+        {"members": lines[1:]},
+        {"members": lines[::-1]},
+        {"members": [*lines, {"name": "mallory", "key": "00" * 32}]},
+        {"members": [lines[0] | {"suspended": True}, *lines[1:]]},
+        {"members": [lines[0] | {"key": lines[1]["key"]}, *lines[1:]]},
+        {"signature": members.signature[:-2] + "00"},
+        {"signature": ""},
         {"federation": "00" * 16},
     ):
+        wrong = altered(members, **change)
         with (
             open_client(made.client("aarhus")) as party,
-            pytest.raises(FedforgetError, match="membership"),
+            pytest.raises(FedforgetError, match=r"membership|fingerprint"),
         ):
-            party.join(None, members | change)
-    for wrong in ({}, [], {"keys": {}}, None):
+            party.join(None, wrong)
+        try:
+            # The same with a fingerprint that fits.
+            wrong = altered(wrong, fingerprint=_fingerprint(wrong))
+            wrong.signed()
+        except (FedforgetError, ValueError):
+            continue
         with (
             open_client(made.client("aarhus")) as party,
-            pytest.raises(FedforgetError, match="membership"),
+            pytest.raises(FedforgetError, match=r"membership list (was changed|belongs to)"),
         ):
-            party.join(None, wrong)  # type: ignore[arg-type]
+            party.join(None, wrong)
+    for wrong in ({}, [], {"members": {}}, None, members.plain() | {"comment": "x"}):
+        with pytest.raises(FedforgetError, match="not a membership list"):
+            document_of(wrong)
+    for wrong in (
+        {"signature": members.signature.upper()},
+        {"version": 1},
+        {"members": []},
+        {"epoch": "2"},
+    ):
+        with pytest.raises(FedforgetError, match=r"membership list|fingerprint"):
+            altered(members, **wrong).signed()
     with open_client(made.client("aarhus")) as party:
         party.join(None, members)
         with pytest.raises(FedforgetError, match="epoch 2 is not later than 2"):
             party.join(None, members)
+
+
+def _fingerprint(document: MembershipDocument) -> str:
+    plain = [
+        bytes.fromhex(document.federation),
+        document.epoch,
+        bytes.fromhex(document.previous),
+        bytes.fromhex(document.after),
+        document.after_round,
+        document.counted,
+        document.joined,
+        [(one.name, bytes.fromhex(one.key), one.suspended) for one in document.members],
+        document.capacity,
+    ]
+    membership: Membership = msgspec.convert(plain, Membership)
+    return membership.fingerprint

@@ -806,7 +806,10 @@ class ClientParty:
             return None
         try:
             if self.store.get("ledger_seal") != self._seal(data):
-                raise StoreError(f"{self.folder / STORE}: the stored ledger was altered")
+                raise StoreError(
+                    f"{self.folder / STORE}: the stored ledger was altered, or {IDENTITY} is not"
+                    " the key with which it was stored"
+                )
             ledger: Ledger = load(data)
         except (ValueError, TypeError) as error:
             raise StoreError(f"{self.folder / STORE}: the stored ledger is damaged") from error
