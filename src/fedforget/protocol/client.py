@@ -85,6 +85,7 @@ from fedforget.protocol.messages import (
     Unmask,
     Who,
     consent_to,
+    digest_of_delivery,
     leave_statement,
     seal,
     view_of,
@@ -745,10 +746,7 @@ class Client:
             masked_vector = add(
                 masked_vector, pair_mask(secret, view, self.name, name, codec.length)
             )
-        received = digest_of(
-            b"received",
-            *(one.name.encode() + one.ciphertext + one.hashes for one in delivery.dealt),
-        )
+        received = digest_of_delivery(delivery.dealt)
         sent = Sent(context, stage.roster, sharers, held, stage.own_share)
         ledger = replace(ledger, pending=replace(ledger.pending, sent=True))
         return sent, ledger, Masked(codec.pack(masked_vector), unreadable, received)

@@ -68,6 +68,7 @@ from fedforget.protocol.messages import (
     Unmask,
     Who,
     consent_to,
+    digest_of_delivery,
     leave_statement,
     seal,
     view_of,
@@ -182,6 +183,7 @@ class Masking:
     graph: Graph
     keys: Mapping[str, Advertise]
     dealt: Mapping[str, Shares]
+    delivered: Mapping[str, bytes]
     masked_total: Elements
     title = "masked input"
 
@@ -559,6 +561,8 @@ class Server:
         near = set(stage.graph.neighbours(name)) & set(stage.sharers)
         if list(body.unreadable) != sorted(set(body.unreadable) & near):
             raise ChangedParticipantsError(f"{name} complains of others than its neighbours")
+        if body.received != stage.delivered[name]:
+            raise BadShareError(f"{name} signed for other shares than were delivered to it")
         codec = self.federation.codec(stage.context.capacity, stage.context.salt)
         try:
             masked_vector = codec.unpack(body.masked_vector)
@@ -653,9 +657,11 @@ class Server:
                     boxes[one.name].append(replace(one, name=dealer))
         codec = self.federation.codec(context.capacity, context.salt)
         total = np.zeros(codec.length, dtype=np.uint64)
+        delivered = {name: digest_of_delivery(box) for name, box in boxes.items()}
         self.stage = Masking(
-            context, stage.needed, Gathering(sharers), stage.graph, stage.keys, dealt, total
-        )
+            context, stage.needed, Gathering(sharers), stage.graph, stage.keys, dealt, delivered,
+            total,
+        )  # fmt: skip
         self._check_threshold(self.stage, set(sharers), {})
         return self._sealed(
             context, {name: Delivery(sharers, tuple(box)) for name, box in boxes.items()}
