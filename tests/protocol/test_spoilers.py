@@ -113,6 +113,11 @@ def false_complaints(count: int | None) -> tuple[Stage, Twist]:
     return Stage.MASK, twist
 
 
+def other_delivery() -> tuple[Stage, Twist]:
+    """Signs for shares that it was not sent."""
+    return Stage.MASK, lambda everyone, client, body: replace(body, received=bytes(32))
+
+
 def spoilt_round(
     everyone: Everyone, kind: Kind, twists: Mapping[tuple[Stage, str], Twist]
 ) -> tuple[Decided | None, tuple[Finding, ...], RoundAbortedError | None]:
@@ -164,6 +169,7 @@ KINDS: dict[str, tuple[tuple[Stage, Twist], str]] = {
     "garbage vector": (garbage_vector(), "nobody"),
     "a complaint of one": (false_complaints(1), "pair"),
     "complaints of all": (false_complaints(None), "named"),
+    "signs for other shares": (other_delivery(), "named"),
 }
 
 
