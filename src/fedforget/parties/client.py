@@ -165,13 +165,14 @@ class ClientParty:
         self._secret = Secret(
             read_key(folder / SECRET, 16, "restore it; without it the clusters would change")
         )
-        path = folder / FEDERATION
-        self.federation = FederationFile.read(path) if path.exists() else None
-        if self.federation is not None:
-            self._configure(self.federation)
         self._protocol: Client | None = None
+        # The store first: of a directory of an earlier version, it says what to do.
         self.store = Store(folder / STORE)
         try:
+            path = folder / FEDERATION
+            self.federation = FederationFile.read(path) if path.exists() else None
+            if self.federation is not None:
+                self._configure(self.federation)
             self.name: str = self.store.get("name")
             if self.federation is not None:
                 check_unchanged(self.federation, self.store.get("federation"), path)
