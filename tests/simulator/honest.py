@@ -7,7 +7,6 @@ errors name, which the operator here carries out.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.errors import (
@@ -34,7 +33,15 @@ from fedforget.protocol.graph import Policy, PolicyError
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SERVER, Membership, SignedMembership
 from fedforget.protocol.messages import Kind, Letter, Payload, Present
-from fedforget.protocol.server import Advertising, Asking, Consenting, Decided, Idle, Masking, Outgoing
+from fedforget.protocol.server import (
+    Advertising,
+    Asking,
+    Consenting,
+    Decided,
+    Idle,
+    Masking,
+    Outgoing,
+)
 from simulator.data import Data, DrawnData, RecordData
 from simulator.faults import Fate, KilledError, Rates, ViolationError
 from simulator.hosts import Answer, ClientHost
@@ -345,7 +352,11 @@ class HonestWorld:
             host.keeps_backups = True
 
     def _make_trouble(self) -> None:
-        if self.network.clock < self._trouble_at or self._trouble_left <= 0 or not self._rounds_left:
+        if (
+            self.network.clock < self._trouble_at
+            or self._trouble_left <= 0
+            or not self._rounds_left
+        ):
             return
         if self.trouble in ("none", "spoiler") or self.rng.random() < 0.7:
             return
@@ -471,7 +482,7 @@ class HonestWorld:
             return
         needs_full = [one.name for one in server.present.values() if one.needs_full]
         kind = server.kind_needed()
-        if needs_full and self.rng.random() < 0.7 or self.rng.random() < 0.1:
+        if (needs_full and self.rng.random() < 0.7) or self.rng.random() < 0.1:
             kind = "full"
         self._again = 0
         self._kind = kind

@@ -208,9 +208,7 @@ class ClientHost:
         self._check_unchanged(before, None)
         return self._conclude(data, step)
 
-    def _check_unchanged(
-        self, before: tuple[object, ...], error: ProtocolError | None
-    ) -> None:
+    def _check_unchanged(self, before: tuple[object, ...], error: ProtocolError | None) -> None:
         assert self.process is not None
         after = _client_state(self.process)
         if any(one is not other for one, other in zip(before, after, strict=True)):

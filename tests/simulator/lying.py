@@ -19,7 +19,7 @@ from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import Place, counted_after, place_of
-from fedforget.protocol.keys import Agreement, Identity, digest_of_names
+from fedforget.protocol.keys import Agreement, Identity
 from fedforget.protocol.ledger import Followed
 from fedforget.protocol.membership import EVERYONE, SERVER, Membership, SignedMembership
 from fedforget.protocol.messages import (
@@ -296,7 +296,10 @@ class LyingWorld:
             self._splits -= 1
             self._tell("split contexts")
             one, other = self._parts(members)
-            lines = [Line(context, membership, one), Line(self._another(context), membership, other)]
+            lines = [
+                Line(context, membership, one),
+                Line(self._another(context), membership, other),
+            ]
         for one_line in lines:
             self._log(
                 f"attempt {context.attempt}, {one_line.context.kind}, round {context.round},"
@@ -536,9 +539,9 @@ class LyingWorld:
         if made is None:
             return
         place, letter = made
-        if self.rng.random() < 0.3:
-            signed = set(line.consents)
-            self._send_forged(line.context, letter, [n for n in line.roster if n not in signed])
+        apart = [name for name in line.membership.active if name not in line.consents]
+        if self.rng.random() < (0.6 if apart else 0.2):
+            self._send_forged(line.context, letter, apart)
         if self._hides:
             self._tell("notices hidden")
             return
@@ -561,14 +564,12 @@ class LyingWorld:
             _, _, letter = self._commits[link]
             self._send_forged(Letter(letter).payload.context, letter)
 
-    def _send_forged(
-        self, context: Context, letter: bytes, unsigned: Collection[str] = ()
-    ) -> None:
+    def _send_forged(self, context: Context, letter: bytes, unsigned: Collection[str] = ()) -> None:
         """A notice with something changed, for one client alone or for several."""
         notice = Letter(letter).payload.body
         assert isinstance(notice, Notice)
         rng = self.rng
-        match rng.randrange(8):
+        match 7 if unsigned and rng.random() < 0.5 else rng.randrange(8):
             case 0 if len(notice.survivors) > 1:
                 gone = rng.choice(notice.survivors)
                 survivors = tuple(name for name in notice.survivors if name != gone)
@@ -595,7 +596,7 @@ class LyingWorld:
             case 6:
                 context = replace(context, kind="full" if context.kind == "delta" else "delta")
             case _:
-                left = tuple(name for name in notice.survivors if rng.random() < 0.3)
+                left = (rng.choice(notice.survivors),)
                 context = replace(context, leaving=left, alone=left)
                 counted = tuple(entry for entry in notice.counted if entry[0] not in left)
                 notice = replace(notice, left=left, counted=counted)
@@ -603,7 +604,7 @@ class LyingWorld:
         self._tell("forged notices")
         names = [host.name for host in self._honest]
         # Who has signed other survivors would not follow; who was left out may.
-        apart = [name for name in names if name in unsigned or rng.random() < 0.2]
+        apart = [name for name in names if name in unsigned]
         for name in apart or rng.sample(names, rng.choice((1, 1, len(names)))):
             self._ask(name, forged)
         if rng.random() < 0.3:

@@ -119,9 +119,7 @@ class Members:
     def publish(self, signed: SignedMembership) -> None:
         """Tell everybody of a list, and set up those who are new on it."""
         membership = signed.membership
-        self.published = [
-            one for one in self.published if one.membership.epoch < membership.epoch
-        ]
+        self.published = [one for one in self.published if one.membership.epoch < membership.epoch]
         if self.published:
             dropped = set(self.latest.position) - set(membership.position)
             counted = membership.counted

@@ -41,6 +41,7 @@ def run(
     rates = replace(draw_rates(rng), **(faults or {}))
     lies = rng.random() < 0.45 if lying is None else lying
     world = (LyingWorld if lies else HonestWorld)(Fate(rng, rates), parties or Parties(), trouble)
+    world.fate.tally["lying servers" if lies else "honest servers"] += 1
     outcome = Outcome(seed, world.fate.tally, None, world.trace)
     try:
         world.play()

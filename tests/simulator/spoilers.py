@@ -113,9 +113,7 @@ class SharesThatDoNotFit(Spoiler):
         assert isinstance(body, Shares) and isinstance(after, Shared)
         if self.mischief.strikes():
             wrong = self.mischief.rng.randbytes(SHARE_BYTES - 1) + b"\0"
-            after = Shared(
-                after.context, after.roster, after.masking_keys, after.secrets, wrong
-            )
+            after = Shared(after.context, after.roster, after.masking_keys, after.secrets, wrong)
             body = replace(body, own_hash=fingerprint(wrong))
             if self.mischief.rng.random() < 0.5:
                 # A seed that is not the one of the shares.

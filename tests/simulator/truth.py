@@ -51,9 +51,7 @@ class Histories:
             if host.troubled or host.membership is None:
                 continue
             for at, link in self._links.get(host.name, {}).items():
-                other, before = known.setdefault(
-                    (host.membership.digest, at), (host.name, link)
-                )
+                other, before = known.setdefault((host.membership.digest, at), (host.name, link))
                 if before != link:
                     raise ViolationError(
                         f"{host.name} and {other} hold the list of epoch {host.membership.epoch}"

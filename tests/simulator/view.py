@@ -303,8 +303,7 @@ class ServerView:
 
     def _has_key(self, other: str, key: bytes, row: Row) -> bool:
         return any(
-            dealing.masking_key == key
-            and dealing.rebuilt(of_seed=False, colluders=self.colluders)
+            dealing.masking_key == key and dealing.rebuilt(of_seed=False, colluders=self.colluders)
             for dealing in self._dealings.get((other, row.context.digest), ())
         )
 
@@ -491,9 +490,7 @@ def shows_alone(rows: list[Combination], owner: str) -> bool:
     )
 
 
-def _eliminated(
-    rows: list[Combination], wanted: Callable[[Variable], bool]
-) -> list[Combination]:
+def _eliminated(rows: list[Combination], wanted: Callable[[Variable], bool]) -> list[Combination]:
     """The rows after elimination of the wanted variables, modulo a large prime."""
     rest = [{key: value % _PRIME for key, value in row.items()} for row in rows]
     done: list[Combination] = []
