@@ -103,12 +103,14 @@ class Ledger(Struct, frozen=True):
     attempt : the latest attempt opened, of any round.
     lock : the survivors whom clients were asked to sign since the last commit.
     full_due : whether the aggregate is not to be relied on, so that a full round must come.
+    left : who has left in order; they stay on the list until another one drops them.
     """
 
     place: Place = Place()
     attempt: int = 0
     lock: Lock | None = None
     full_due: bool = False
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -388,9 +390,7 @@ class Server:
         if lock is not None and not set(lock.alive) <= self.counted.keys():
             # Newcomers are among those who were asked to sign: no other set may come out now.
             return "full"
-        # Whoever was counted when the list was made, and is not any more, has left.
-        known = {*self.counted, *membership.counted}
-        if joiners(membership, known) and place.round:
+        if joiners(membership, {*self.counted, *self.ledger.left}) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
             return "full" if everyone and not blocked else "delta"
@@ -848,7 +848,8 @@ class Server:
         self.last_notice = seal(Payload(context, SERVER, EVERYONE, notice), self._identity)
         place = place_of(context, notice)
         full_due = self.ledger.full_due and context.kind == "delta"
-        self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due)
+        gone = _left_after(self.ledger.left, notice)
+        self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due, left=gone)
         self.stage = Idle()
         # What members have said of their place is no longer so.
         for name, greeting in self.present.items():
@@ -860,6 +861,22 @@ class Server:
         behind -= set(survivors)
         members = (name for name in self.membership.active if name not in behind)
         return [Outgoing(name, self.last_notice) for name in members]
+
+    def overdue(self) -> list[list[Outgoing]]:
+        """Commits for members who are there and get no opening: they have left, or are suspended.
+
+        One list of messages after the other, as commits must be followed in their order.
+        """
+        place, found = self.ledger.place, list[list[Outgoing]]()
+        for name, greeting in sorted(self.present.items()):
+            idle = name in self.membership.suspended or name not in self.counted
+            if not idle or greeting.round >= place.round:
+                continue
+            for number, letter in enumerate(self._notices(greeting.round)):
+                if number == len(found):
+                    found.append([])
+                found[number].append(Outgoing(name, letter))
+        return found
 
     def delivered(self, name: str) -> None:
         """A member has taken the last notice: it need not be sent again."""
@@ -876,7 +893,7 @@ class Server:
 
         The aggregate that belongs to them is lost: a full round must come.
         """
-        place, found = self.ledger.place, 0
+        place, gone, found = self.ledger.place, self.ledger.left, 0
         for data in letters:
             letter = Letter(data)
             letter.check(self.federation.server_key)
@@ -884,10 +901,12 @@ class Server:
             if not isinstance(notice, Notice) or context.round <= place.round:
                 continue
             place, _, _ = follow(place, lists, context, notice, self.federation.policy)
+            gone = _left_after(gone, notice)
             found += 1
         self.membership = lists[-1]
         lock = None if found else self.ledger.lock
-        self.ledger = Ledger(place, max(attempt, self.ledger.attempt), lock, full_due=True)
+        latest = max(attempt, self.ledger.attempt)
+        self.ledger = Ledger(place, latest, lock, full_due=True, left=gone)
         self.present = {}
         self.stage = Idle()
         return found
@@ -944,6 +963,12 @@ def _dealt_hash(stage: Unmasking, dealer: str, holder: str, *, of_seed: bool) ->
         return dealt.own_hash
     one = dealt.dealt[stage.graph.neighbours(dealer).index(holder)]
     return one.seed_hash if of_seed else one.key_hash
+
+
+def _left_after(left: tuple[str, ...], notice: Notice) -> tuple[str, ...]:
+    """Who has left, after a commit: whoever is counted again has come back."""
+    back = {name for name, _ in notice.counted}
+    return tuple(sorted(({*left} | {*notice.left}) - back))
 
 
 def _who(missing: Sequence[str], counted: Mapping[str, int]) -> str:

@@ -108,6 +108,9 @@ def drive(
         begin = time.perf_counter()
         ask_everybody(server, carrier, traffic)
         traffic.seconds["who"] = time.perf_counter() - begin
+    for messages in server.overdue():
+        for _ in carrier.exchange(messages):
+            pass
     chosen: Kind = kind or server.kind_needed()
     first = highest_attempt(server.ledger.attempt, server.present.values()) + 1
     for _ in range(len(server.membership)):
