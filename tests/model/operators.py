@@ -209,7 +209,7 @@ class Faults:
         while moved and not client.stopped:
             moved = False
             for list_ in reversed(chain(office.list)):
-                after = self.adopt(client, list_)
+                after = self.adopt(client, list_, self.wishes)
                 if isinstance(after, Client):
                     if client.list is None:
                         after = after._replace(notice=self.behind(office, list_.after))

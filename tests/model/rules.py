@@ -47,6 +47,7 @@ class Rules:
     no_delta_beside_dropped: bool = True
     joiners_in_groups: bool = True
     joiners_by_list: bool = True  # else joiners are "active and not counted" (F1)
+    companions_kept: bool = True  # who came together stays together, or is at least c + 2 (F13)
     suspend_counted_only: bool = True  # (F2)
     leaver_waits_for_group: bool = True
     leavers_survive_in_groups: bool = True  # (F3)
@@ -69,6 +70,7 @@ DRAFT = MENDED.without(
     "keys_in_notice",
     "notice_in_context",
     "others_sets_followed",
+    "companions_kept",
 )
 NAMES = tuple(field.name for field in fields(Rules))
 
@@ -241,7 +243,7 @@ def list_at(rules: Rules, client: Client, place: int) -> List:
     return found
 
 
-def adopt(rules: Rules, client: Client, new: List) -> Client:
+def adopt(rules: Rules, client: Client, new: List, wishes: Wishes) -> Client:
     """The operator has looked at a list and accepts it."""
     require(not client.gone, "it has left")
     require(client.name in new.members, "it is not on the list")
@@ -250,6 +252,10 @@ def adopt(rules: Rules, client: Client, new: List) -> Client:
     require(signatures(rules, n, n) <= present(n), "too few members")
     if rules.suspend_counted_only:
         require(new.suspended <= new.after.members, "it suspends somebody who is not counted")
+    if rules.companions_kept:
+        groups = companions(new, new.after)
+        mine = next((group for group in groups if client.name in group), NOBODY)
+        require(is_group(rules, new, mine, wishes), "too few of those who came with me remain")
     if client.list is None:
         return client._replace(list=new, link=new.after)
     require(new.before is client.list, "it does not follow the list before")
@@ -295,10 +301,28 @@ def check_joiners(rules: Rules, client: Client, list_: List, wishes: Wishes) -> 
     require(crowd or waiting <= wishes.alone, "too few join together")
 
 
-def is_group(rules: Rules, list_: List, leaving: Set, wishes: Wishes) -> bool:
-    """Whether those who leave are a crowd, or each of them said --alone."""
-    enough = len(leaving) >= colluders(rules, len(list_.members)) + 2
-    return enough or leaving <= wishes.alone
+def is_group(rules: Rules, list_: List, members: Set, wishes: Wishes) -> bool:
+    """Whether these are a crowd, or each of them said --alone."""
+    enough = len(members) >= colluders(rules, len(list_.members)) + 2
+    return enough or members <= wishes.alone
+
+
+@cache
+def companions(list_: List, link: Link) -> tuple[Set, ...]:
+    """Those on a list in the groups in which they came, without those who left.
+
+    Members of one group are in exactly the same sums, so no combination of sums tells two honest
+    ones of them apart.
+    """
+    placed: Set = NOBODY  # who left, and then who has a group; the newest list comes first
+    step: Link | None = link
+    while step is not None:
+        placed, step = placed | step.left, step.previous
+    groups = []
+    for one in history(list_):
+        groups.append((one.joined & list_.members) - placed)
+        placed |= one.joined
+    return tuple(group for group in groups if group)
 
 
 def advertise(rules: Rules, client: Client, context: Context, copy: int, wishes: Wishes) -> Client:
@@ -337,6 +361,9 @@ def consent(
     left = alive & context.leaving
     if rules.leavers_survive_in_groups and left:
         require(is_group(rules, list_, left, wishes), "too few leave together")
+    for group in companions(list_, link) if rules.companions_kept and left else ():
+        for part in (group & left, group - left):
+            require(not part or is_group(rules, list_, part, wishes), "a group is torn apart")
     if rules.enough_stay and left:
         require(len(alive - left) >= MINIMUM, "too few would stay")
     new = Lock(list_, alive, left if rules.lock_names_leavers else NOBODY)

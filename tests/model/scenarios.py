@@ -233,6 +233,16 @@ LEAVE_ONE = Scenario(
     lists=1,
     together=True,
 )
+TORN = Scenario(
+    "one of three newcomers is dropped",
+    3,
+    colluding=some(5),
+    newcomers=some(3, 4),
+    changes=(JOIN, change("drop", 3)),
+    lists=2,
+    together=True,
+    all_sign=True,
+)
 SIX_LISTS = Scenario(
     "leavers under two lists",
     6,
@@ -266,14 +276,15 @@ NEEDED = {
     "thresholds_from_list": Needed(FOUR),
     "full_of_everybody": Needed(FOUR),
     "no_full_beside_suspended": Needed(SUSPEND),
-    "delta_of_counted": Needed(ALONE),
+    "delta_of_counted": Needed(JOINING),
     "no_delta_beside_dropped": Needed(DROP),
-    "joiners_in_groups": Needed(ALONE),
-    "joiners_by_list": Needed(ALONE_NEW),
+    "joiners_in_groups": Needed(ALONE, ("companions_kept",)),
+    "joiners_by_list": Needed(ALONE_NEW, ("companions_kept",)),
+    "companions_kept": Needed(TORN),
     "suspend_counted_only": Needed(SUSPEND_NEW),
-    "leaver_waits_for_group": Needed(LEAVE_ONE, ("leavers_survive_in_groups",)),
-    "leavers_survive_in_groups": Needed(LEAVE_ONE),
-    "enough_stay": Needed(FIVE_LEAVE),
+    "leaver_waits_for_group": Needed(LEAVE_ONE, ("leavers_survive_in_groups", "companions_kept")),
+    "leavers_survive_in_groups": Needed(LEAVE_ONE, ("companions_kept",)),
+    "enough_stay": Needed(SIX_LEAVE),
     "fixed_at_advertise": Needed(RESTORE),
 }
 
@@ -300,6 +311,7 @@ LIVE_SMALL = (
         3,
         newcomers=some(3, 4, 5),
         spoiler=2,
+        alone=some(0, 1),
         lists=0,
         commands=commands(3, JOIN),
     ),

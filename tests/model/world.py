@@ -288,14 +288,14 @@ class Server:
                             offered[new] = None
         if self.scenario.together:
             for new in offered:
-                after = [self.adopt(client, new) for client in world.clients]
+                after = [self.adopt(client, new, self.scenario.wishes) for client in world.clients]
                 after = [self.instruct(world, c) for c in after if isinstance(c, Client)]
                 if after:
                     yield (said_adopt, "everybody who may", new), self.put(world, *after)
             return
         for client in world.clients:
             for new in offered:
-                after = self.adopt(client, new)
+                after = self.adopt(client, new, self.scenario.wishes)
                 if isinstance(after, Client):
                     after = self.instruct(world, after)
                     yield (said_adopt, client.name, new), self.put(world, after)
