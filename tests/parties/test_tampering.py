@@ -176,16 +176,8 @@ def test_another_federations_receipt(text: str, tmp_path: Path) -> None:
 # -- the server --------------------------------------------------------------------------------
 
 
-def copy_of(world: World, folder: Path) -> World:
-    import shutil
-
-    for name in ("server", *world.names):
-        shutil.copytree(world.folder / name, folder / name)
-    return World(folder)
-
-
 def test_every_byte_of_the_log(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     with open_server(made.server) as server:
         rows = server._db.execute("SELECT number, entry FROM log")
         key = PublicKey(bytes.fromhex(server.federation.server_key))
@@ -216,7 +208,7 @@ def test_every_byte_of_the_log(world: World, tmp_path: Path) -> None:
     ],
 )
 def test_an_entry_that_is_missing(world: World, tmp_path: Path, statement: str, named: str) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     with open_server(made.server) as server:
         server._db.execute(statement)
         with pytest.raises(LogError, match=named):
@@ -224,7 +216,7 @@ def test_an_entry_that_is_missing(world: World, tmp_path: Path, statement: str, 
 
 
 def test_a_log_that_was_cut_short(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     with open_server(made.server) as server:
         server._db.execute("DELETE FROM log WHERE number = 3")
         assert any("the log ends with round 1" in one for one in server.audit()["problems"])
@@ -242,7 +234,7 @@ def test_a_log_that_was_cut_short(world: World, tmp_path: Path) -> None:
 def test_what_the_server_stores(
     world: World, tmp_path: Path, name: str, change: Any, named: str
 ) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     with open_server(made.server) as server:
         content = server._db.get(name)
         change(content)
@@ -253,7 +245,7 @@ def test_what_the_server_stores(
 
 
 def test_every_byte_of_the_model(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     with open_server(made.server) as server:
         data = server._db.execute("SELECT content FROM value_model")[0][0]
         for at in range(0, len(data), 7):
@@ -268,7 +260,7 @@ def test_every_byte_of_the_model(world: World, tmp_path: Path) -> None:
 
 
 def test_a_clients_records_and_labels(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     with open_client(made.client("aarhus")) as party:
         assert party.audit().passed
         for column, at in (("number", 3), ("labels", 0)):
@@ -288,7 +280,7 @@ def test_a_clients_records_and_labels(world: World, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_database(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     (made.client("aarhus") / "client.sqlite").write_bytes(b"garbage " * 2000)
     with pytest.raises(FedforgetError, match=r"client\.sqlite: the file is damaged"):
         made.held("aarhus")
@@ -301,7 +293,7 @@ def test_a_file_that_is_no_database(world: World, tmp_path: Path) -> None:
 
 
 def test_a_store_of_a_later_version(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     path = made.client("aarhus") / "client.sqlite"
     database = sqlite3.connect(path)
     database.execute("PRAGMA user_version = 9")
@@ -311,7 +303,7 @@ def test_a_store_of_a_later_version(world: World, tmp_path: Path) -> None:
 
 
 def test_a_stored_value_that_is_damaged(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     with open_client(made.client("aarhus")) as party:
         party.store.execute("UPDATE value_ledger SET content = ?", (b"\xc1",))
         with pytest.raises(FedforgetError, match="stored ledger is damaged"):
@@ -323,7 +315,7 @@ def test_a_stored_value_that_is_damaged(world: World, tmp_path: Path) -> None:
 
 def test_every_value_of_the_federation_file(world: World, tmp_path: Path) -> None:
     """A changed value is named by the party that finds it; every value counts."""
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     path = made.client("aarhus") / "federation.toml"
     original = path.read_text(encoding="utf-8")
     digest = FederationFile.parse(original).digest
@@ -377,7 +369,7 @@ def test_parties_with_different_files_refuse_each_other(tmp_path: Path) -> None:
 
 
 def test_a_foreign_key(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     key = made.client("aarhus") / "identity.key"
     key.write_bytes((made.client("bologna") / "identity.key").read_bytes())
     with pytest.raises(FedforgetError, match=r"identity\.key is not the key with which"):
@@ -389,7 +381,7 @@ def test_a_foreign_key(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["identity.key", "records.key"])
 def test_a_key_that_is_lost_or_damaged(world: World, tmp_path: Path, name: str) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     path = made.client("aarhus") / name
     path.write_bytes(b"short")
     with pytest.raises(FolderError, match=r"is damaged \(5 bytes"):
@@ -401,7 +393,7 @@ def test_a_key_that_is_lost_or_damaged(world: World, tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o666, 0o604])
 def test_wrong_permissions(world: World, tmp_path: Path, mode: int) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     for path in sorted(made.client("aarhus").iterdir()):
         before = path.stat().st_mode
         path.chmod(mode)
@@ -439,7 +431,7 @@ def altered(document: MembershipDocument, **changes: Any) -> MembershipDocument:
 
 
 def test_membership_lists(world: World, tmp_path: Path) -> None:
-    made = copy_of(world, tmp_path)
+    made = world.copy_to(tmp_path)
     with open_server(made.server) as server:
         members = server.enrol({"dresden": KEY})
     lines = members.plain()["members"]

@@ -26,7 +26,7 @@ from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.membership_file import Hex, MembershipDocument
 from fedforget.parties.store import Request
 from fedforget.protocol.errors import BadSignatureError, ProtocolError
-from fedforget.protocol.history import check_consents, consent_of, link_of
+from fedforget.protocol.history import check_consents, consent_of, place_of
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership, Number
 from fedforget.protocol.messages import Context, Letter, Notice
@@ -266,7 +266,10 @@ def _verified(
     before = None
     if receipt.notice_before is not None:
         before_context, before = _notice(receipt.notice_before, "notice_before", federation)
-        if link_of(before_context, before) != after_context.last:
+        # Attempt and model are no part of the link, but of what those who signed have seen.
+        place = place_of(before_context, before)
+        seen = after_context.last, after_context.last_attempt, after_context.model
+        if (place.link, place.attempt, place.model) != seen:
             raise ReceiptError("notice_before: it is not the commit before the removal")
     elif after_context.round > 1:
         raise ReceiptError("notice_before: it is missing, and this was not the first round")

@@ -419,6 +419,7 @@ class ServerParty:
                     "round": place.round,
                     "epoch": lists[-1].epoch,
                     "members": {one.name: one.key.hex() for one in lists[-1].members},
+                    "list": lists[-1].digest.hex(),
                     "model": place.model.hex(),
                     "rounds_taken_over": found,
                 },
@@ -521,8 +522,8 @@ class ServerParty:
             )
         epochs = [entry["body"] for entry in log if entry["kind"] in ("epoch", "recovery")]
         listed = lists[-1] if lists else None
-        names = None if listed is None else {one.name: one.key.hex() for one in listed.members}
-        if (epochs[-1]["members"] if epochs else None) != names:
+        named = epochs[-1].get("list") if epochs else None
+        if named != (None if listed is None else listed.digest.hex()):
             yield "the membership list is not the one that the log names"
         if listed is None:
             return
