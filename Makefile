@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: demo test lint format bench fuzz faults crash test-flower clean help
+.PHONY: demo test lint format bench fuzz faults crash model test-flower clean help
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ faults: $(VENV)/dev  ## ten thousand rounds under a seeded fault injector
 crash: $(VENV)/dev  ## five thousand kills of clients and servers in the middle of their work
 	@$(BIN)/fedforget warm-up
 	@$(SINGLE) $(BIN)/python tests/parties/crash.py --kills 5000 --jobs 2
+
+model: $(VENV)/dev  ## the protocol's rules against any server, enumerated; takes half an hour
+	@$(BIN)/python tests/model/__main__.py --jobs 2
 
 test-flower: $(VENV)/dev  ## SuperNodes killed at every stage, restarts, simulations; takes a while
 	@$(BIN)/fedforget warm-up

@@ -96,7 +96,7 @@ def measure(n: int, simulation: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="ff-") as folder:
         root = Path(folder)
         (root / "study").mkdir(mode=0o700)
-        make_federation(root / "study", values, owners, n_clusters=4, minimum=2, deadline=300.0)
+        make_federation(root / "study", values, owners, n_clusters=4, deadline=300.0)
         server, clients = root / "study" / "server", root / "study" / "clients"
         write_app(root / "app", __version__, server=server, clients=clients)
         empty = empty_app(root / "empty")

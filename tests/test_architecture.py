@@ -42,8 +42,11 @@ SCMA = [
 PROTOCOL = [
     {"errors"},
     {"keys"},
-    {"graph", "shares"},
+    {"blame", "graph", "masks", "membership", "shares"},
     {"federation", "messages"},
+    {"rules"},
+    {"history"},
+    {"ledger"},
     {"client"},
     {"server", "memory"},
 ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedforget.estimators import FederatedKMeans, SeededKMeans
     from fedforget.report import Report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Names are imported when they are first used: scikit-learn and numba take a second to load, which
 # a command line that only prints its help should not spend.

@@ -154,6 +154,11 @@ def _finite(digits: str) -> float:
 # -- arrays ----------------------------------------------------------------------------------------
 
 
+def unpacked_at_most(n_bytes: int) -> int:
+    """To how many bytes a compressed file of ``n_bytes`` may unpack."""
+    return max(_UNPACKED_BYTES, _UNPACKED_RATIO * n_bytes)
+
+
 class Npz:
     """The arrays of an npz file, each one read when it is asked for.
 
@@ -169,7 +174,7 @@ class Npz:
     def __init__(self, file: IO[bytes], source: str) -> None:
         self._source = source
         size = os.fstat(file.fileno()).st_size
-        self._left = max(_UNPACKED_BYTES, _UNPACKED_RATIO * size)
+        self._left = unpacked_at_most(size)
         try:
             self._archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:

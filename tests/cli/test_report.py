@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fedforget.cli.main import app
 from fedforget.cli.page import Cluster as Drawn
 from fedforget.cli.page import Html, document, element, plane, scatter, strip
-from fedforget.cli.report import SMALLEST_SHOWN, report_of, rounded_means
+from fedforget.cli.report import SMALLEST_SHOWN, _trouble, report_of, rounded_means
 from fedforget.parties.client import ClientParty, open_client
 from fedforget.parties.federation_file import (
     Feature,
@@ -53,7 +53,7 @@ def federation(
 ) -> FederationFile:
     model = ModelPart(3, 6, "box", 0.01, False, representatives, points, 3, 50, "ab" * 16)
     features = (Feature("age", 0.0, 120.0), Feature(HOSTILE_FEATURE, -3.0, 3.0))
-    protocol = ProtocolPart(0.2, 0.1, 2, 16, 60.0)
+    protocol = ProtocolPart(0.0, 0.1, 2, 16, 60.0)
     return FederationFile(HOSTILE, "cd" * 16, "00" * 32, model, protocol, features)
 
 
@@ -138,6 +138,8 @@ def test_the_servers_page(parties: Parties, pages: dict[str, str]) -> None:
     assert f"{status['records']} " in outline.text
     for title in ("Clusters", "Profiles", "Rounds", "Members", "Epochs", "Log"):
         assert f" {title} " in outline.text
+    assert status["fingerprint"] in outline.text
+    assert "Failures and findings" in outline.text
     for word in ("full", "delta", "attempts", "kB", "the log's chain and signatures fit"):
         assert word in outline.text
     assert outline.tags.count("circle") >= status["bins"] + 3
@@ -169,13 +171,14 @@ def test_directories_at_every_stage(tmp_path: Path) -> None:
     assert "Nobody is enrolled yet." in report_of(tmp_path / "server")[1]
     key = ClientParty.create(tmp_path / "one", "one")["key"]
     assert "has not joined a federation" in report_of(tmp_path / "one")[1]
+    other = ClientParty.create(tmp_path / "other", "other")["key"]
     with open_server(tmp_path / "server") as server, open_client(tmp_path / "one") as client:
-        client.join(agreed, server.enrol({"one": key}))
+        client.join(agreed, server.enrol({"one": key, "other": other}))
     assert "No round was committed yet." in report_of(tmp_path / "server")[1]
     assert "audit, now" in report_of(tmp_path / "one")[1]
     with open_client(tmp_path / "one") as client:
         client.leave()
-    assert "one more round takes this client out" in report_of(tmp_path / "one")[1]
+    assert "a later round takes this client out" in report_of(tmp_path / "one")[1]
 
 
 def test_a_changed_log_is_shown(tmp_path: Path) -> None:
@@ -187,6 +190,30 @@ def test_a_changed_log_is_shown(tmp_path: Path) -> None:
     database.close()
     page = report_of(server)[1]
     assert re.search(r'class="bad">log entry \d was changed', page)
+
+
+def test_failures_and_findings() -> None:
+    """One member is named, or a pair, or nobody; committed rounds can have findings too."""
+    evil = "<b>aarhus"
+    found = [{"members": [evil], "text": f"{evil} signed what is wrong"}]
+    pair = [{"members": ["bologna", "coimbra"], "text": "bologna cannot read coimbra's share"}]
+    taking_part = {"round": 3, "participants": [evil, "bologna", "coimbra"]}
+    log = [
+        {"kind": "epoch", "time": "2030-01-01T00:00:00+00:00", "body": {"findings": found}},
+        {"kind": "failure", "time": "x", "body": taking_part | {"attempt": 7, "findings": []}},
+        {"kind": "failure", "time": "x", "body": taking_part | {"attempt": 8, "findings": pair}},
+        {"kind": "round", "time": "x", "body": taking_part | {"attempt": 9, "findings": found}},
+        {"kind": "round", "time": "x", "body": taking_part | {"attempt": 10}},
+    ]
+    shown = _trouble(log)
+    assert shown.count("<tr>") == 1 + 3
+    assert evil not in shown
+    outline = Outline(shown)
+    assert "nobody can be named" in outline.text
+    assert "bologna cannot read coimbra's share" in outline.text
+    assert f"{evil} signed what is wrong" in outline.text
+    assert "committed" in outline.text
+    assert "None." in _trouble(log[-1:])
 
 
 # -- safe to open ----------------------------------------------------------------------------------
@@ -242,8 +269,8 @@ def test_a_clients_page_has_no_records_and_no_secrets(
         audit = client.audit()
         digests = [
             digest
-            for one in client.store.receipts().values()
-            for digest in json.loads(one)["request"]["digests"]
+            for one in client.store.receipts()
+            for digest in json.loads(one.document)["request"]["digests"]
         ]
     for digest in (audit.stored, audit.fresh, *digests):
         assert digest[:12] not in page
@@ -274,8 +301,9 @@ def test_small_clusters_are_counted_but_not_drawn(tmp_path: Path) -> None:
     values = np.vstack([near, [[108.0, 2.7]]])
     columns = dict(zip(agreed.feature_names, values.T, strict=True))
     np.savez(tmp_path / "table.npz", patient=np.arange(21), **columns)
+    other = ClientParty.create(tmp_path / "other", "other")["key"]
     with open_server(tmp_path / "server") as server, open_client(tmp_path / "one") as client:
-        client.join(agreed, server.enrol({"one": key}))
+        client.join(agreed, server.enrol({"one": key, "other": other}))
         client.import_table(Table(tmp_path / "table.npz", agreed.feature_names, "patient"))
         sizes = client.store.clusters(2).sizes
     page = report_of(tmp_path / "one")[1]

@@ -20,11 +20,13 @@ from test_parties import in_process, quick_answer, set_up
 
 from fedforget.cli import client as client_commands
 from fedforget.cli import receipts as receipt_commands
+from fedforget.cli import rounds as round_commands
 from fedforget.cli.console import listed, plain_errors, safe
 from fedforget.cli.page import document, element, named, paragraph
 from fedforget.cli.words import table_of
 from fedforget.errors import FedforgetError
 from fedforget.parties.receipts import Proof
+from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.text import UnsafeNameError, check_label, check_name, json_text, visible
 
 ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -157,7 +159,7 @@ def test_a_receipt_cannot_paint_its_own_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     evil = f"Aarhus{CLEAR}{TURN}[/b]"
-    proof = Proof(evil, evil, 1, 1, 1, evil, "aa", "bb", (evil,), False)
+    proof = Proof(evil, evil, 1, 1, 3, 1, evil, "aa", "bb", (evil,), False, (evil,))
     monkeypatch.setattr(receipt_commands.receipts, "read", lambda path: {})
     monkeypatch.setattr(receipt_commands.receipts, "verify", lambda *_, **__: proof)
     monkeypatch.setattr(receipt_commands.FederationFile, "read", lambda path: None)
@@ -168,6 +170,7 @@ def test_a_receipt_cannot_paint_its_own_verdict(
         assert json.loads(shown)["client"] == evil
     else:
         assert r"Aarhus\x1b[2J\x1b[H\u202e[/b] states" in shown
+        assert "Note: Aarhus" in shown
 
 
 def test_a_refused_receipt_cannot_paint_either(
@@ -202,18 +205,64 @@ def test_markup_in_names_and_paths_is_shown_as_it_is(tmp_path: Path) -> None:
     done = in_process(tmp_path, *init, "--feature", "a[/]:0:1")
     assert done.exit_code == 0, done.output
     assert "“st[/]udy” is set up in ser[/i]ver." in done.output
-    enrolment = ("--client", "weird[/b]/enrolment.json")
-    done = in_process(tmp_path, "server", "enrol", "ser[/i]ver", *enrolment)
+    enrolments = ["--client", "weird[/b]/enrolment.json"]
+    for other in ("b", "c"):
+        quick_answer(tmp_path, "client", "init", other, "--name", other)
+        enrolments += ["--client", f"{other}/enrolment.json"]
+    done = in_process(tmp_path, "server", "enrol", "ser[/i]ver", *enrolments)
     assert done.exit_code == 0, done.output
-    assert f"Epoch 1: {name}\n" in done.output
+    assert "Epoch 1 of “st[/]udy”" in done.output
+    assert f"came: b, c, {name}\n" in done.output
     assert "ser[/i]ver/epoch-1.json" in done.output
     given = ("--federation", "ser[/i]ver/federation.toml", "--epoch", "ser[/i]ver/epoch-1.json")
     done = in_process(tmp_path, "client", "join", "weird[/b]", *given)
     assert done.exit_code == 0, done.output
-    assert f"came: {name}\n" in done.output
+    assert f"came: b, c, {name}\n" in done.output
+    assert f"{name} follows the list of epoch 1." in done.output
+    done = in_process(tmp_path, "server", "members", "ser[/i]ver", "-o", "list[b].json")
+    assert done.exit_code == 0, done.output
+    assert "Written to list[b].json" in done.output
     done = in_process(tmp_path, "server", "status", "ser[/i]ver")
     assert done.exit_code == 0, done.output
     assert name in done.output
+    done = in_process(tmp_path, "client", "leave", "weird[/b]", "--yes")
+    assert done.exit_code == 0, done.output
+    assert f"{name} is taken out by the first round" in done.output
+
+
+def test_what_a_round_found_is_shown_and_never_obeyed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = f"[/]{CLEAR}{TURN}"
+    result = {
+        "round": 1,
+        "kind": "delta",
+        "participants": [evil],
+        "left": [evil],
+        "model": "aa",
+        "seconds": 1.0,
+        "bytes_from_a_client": 1,
+        "changed_bins": 1,
+        "refused": {evil: evil},
+        "findings": [evil],
+    }
+    monkeypatch.setattr(round_commands, "run", lambda *_: result)
+    round_commands.run_round(Path("s"), [], False, False)
+    shown = capsys.readouterr().out
+    assert not acts(shown)
+    assert r"Refused: [/]\x1b[2J" in shown
+    assert r"Found: [/]\x1b[2J" in shown
+
+    def fail(*_: object) -> None:
+        raise RoundAbortedError("no", findings=[Finding((evil,), evil)])
+
+    monkeypatch.setattr(round_commands, "run", fail)
+    for as_json in (False, True):
+        with pytest.raises(typer.Exit):
+            round_commands.run_round(Path("s"), [], False, as_json)
+        shown = capsys.readouterr().err
+        assert not acts(shown)
+        assert r"Found: [/]\x1b[2J" in shown
 
 
 @pytest.fixture(scope="module")

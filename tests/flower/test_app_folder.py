@@ -37,6 +37,7 @@ def test_the_folder_is_complete_and_parses(tmp_path: Path) -> None:
     assert project["project"]["version"] == __version__
     config = project["tool"]["flwr"]["app"]["config"]
     assert config["server"] == str(tmp_path / "server")
+    assert (config["kind"], config["recover"]) == ("as-needed", False)
     connections = tomllib.loads((folder / "flwr" / "config.toml").read_text())["superlink"]
     assert connections["deployment"]["root-certificates"] == str(folder / "keys/authority.pem")
 

@@ -10,6 +10,9 @@ from typer.testing import CliRunner, Result
 
 from fedforget.cli.flower import _alone, _trial
 from fedforget.cli.main import app
+from fedforget.protocol.graph import Policy
+from fedforget.runtime import directories
+from fedforget.runtime.flower.trial import protocol_part
 
 pytestmark = pytest.mark.usefixtures("flower")
 
@@ -34,6 +37,35 @@ def test_the_number_of_clusters_is_asked_for_by_its_option(records: Path) -> Non
 @pytest.mark.parametrize("option", ["--clients", "--rounds"])
 def test_nothing_is_not_simulated(records: Path, option: str) -> None:
     assert call("simulate", "--dataset", records, "--clusters", "2", option, "0").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["simulate", "up"])
+def test_one_client_alone_is_refused_in_plain_words(
+    records: Path, tmp_path: Path, command: str
+) -> None:
+    out = tmp_path / "out"
+    if command == "up":
+        done = call("flower", "up", "--clients", "1", "--folder", out)
+    else:
+        done = call(
+            "simulate", "--dataset", records, "--clusters", "2", "--clients", "1", "--out", out
+        )
+    assert done.exit_code == 1
+    assert "at least two clients" in " ".join(done.output.split())
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("clients", [2, 3, 4, 10, 100])
+def test_a_trial_of_any_size_can_run_rounds(clients: int) -> None:
+    part = protocol_part(clients, 3, 60.0)
+    Policy(part.dropout, part.colluding, part.minimum).check(clients)
+
+
+def test_two_clients_can_be_tried_out(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    _, names = _trial(folder, 2)
+    result = directories.run(folder / "server", [folder / "clients" / name for name in names])
+    assert result["participants"] == names
 
 
 def test_an_existing_folder_is_not_written_to(records: Path, tmp_path: Path) -> None:

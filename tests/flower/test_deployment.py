@@ -1,4 +1,4 @@
-"""A deployment on loopback: a SuperLink and three SuperNodes, with TLS and node authentication."""
+"""A deployment on loopback: a SuperLink and four SuperNodes, with TLS and node authentication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedforget.parties.server import open_server
 
 
 def test_a_patient_is_forgotten_although_a_node_dies(sites: Sites) -> None:
-    asked, other, lost = NAMES
+    asked, *others, lost = NAMES
     twin = sites.twin()
     sites.start()
     run = sites.run(rounds=2, pause=10.0)
@@ -29,8 +29,8 @@ def test_a_patient_is_forgotten_although_a_node_dies(sites: Sites) -> None:
     sites.network.kill_node(lost)
     second = sites.wait_for_commit(run, 2)
     assert second["kind"] == "delta"
-    assert second["participants"] == [asked, other]
-    assert second["model"] == twin.run_in_process([asked, other])["model"]
+    assert second["participants"] == [asked, *others]
+    assert second["model"] == twin.run_in_process([asked, *others])["model"]
     assert sites.wait_for_end(run)[-1]["event"] == "end"
 
     (document,) = receipts_of(sites.client(asked))
@@ -53,7 +53,7 @@ def check_no_traces(sites: Sites, traces: dict[str, bytes]) -> None:
     assert any(trace in own for what, trace in traces.items() if what.startswith("bin"))
     files = dict(sites.files_of_flower())
     assert any(path.name == "superlink.sqlite" for path in files)
-    assert sum(path.suffix == ".log" for path in files) == 4
+    assert sum(path.suffix == ".log" for path in files) == 5
     for path, content in files.items():
         for what, trace in traces.items():
             assert trace not in content, f"{what} in {path}"

@@ -18,6 +18,7 @@ import pytest
 from sites import Family, check_loopback
 
 from fedforget import __version__
+from fedforget.parties.client import open_client
 from fedforget.parties.server import open_server
 from fedforget.runtime import directories
 from fedforget.runtime.flower.app_folder import write_app
@@ -73,7 +74,8 @@ def test_a_hundred_clients_run(tmp_path: Path) -> None:
     assert len(first["participants"]) == len(second["participants"]) == 100
 
 
-def test_after_a_restored_backup_the_round_becomes_a_full_one(tmp_path: Path) -> None:
+def test_what_was_restored_needs_its_operator(tmp_path: Path) -> None:
+    """Neither a client nor the server goes on by itself, and both errors say what to do."""
     values, owners = records(300, 3)
     make_federation(tmp_path, values, owners, n_clusters=3)
     server, restored = tmp_path / "server", tmp_path / "clients" / "client-1"
@@ -82,17 +84,34 @@ def test_after_a_restored_backup_the_round_becomes_a_full_one(tmp_path: Path) ->
         network.start_superlink()
         assert run_once(network, server, 3)["kind"] == "full"
         shutil.copytree(restored, tmp_path / "backup")
+        shutil.copytree(server, tmp_path / "server-backup")
         forget_records(tmp_path, np.flatnonzero(owners == 1)[:5], owners)
         assert run_once(network, server, 3)["kind"] == "delta"
+
         shutil.rmtree(restored)
         (tmp_path / "backup").rename(restored)
-        assert run_once(network, server, 3)["kind"] == "full"
+        # Of three, all must be there.
+        with pytest.raises(NetworkError, match="client-1 is missing"):
+            run_once(network, server, 3)
+        with open_client(restored) as client:
+            client.forget(np.flatnonzero(owners == 1)[:5])
+            client.recover()
+        with pytest.raises(NetworkError, match='a full round: start the run with kind="full"'):
+            run_once(network, server, 3)
+        assert run_once(network, server, 3, kind="full")["kind"] == "full"
         assert run_once(network, server, 3)["kind"] == "delta"
-    lines = map(json.loads, (server / PROGRESS).read_text().splitlines())
-    refusals = [line["error"] for line in lines if line["event"] == "refused"]
-    assert refusals == ["BaseMismatchError"]
+        lines = map(json.loads, (server / PROGRESS).read_text().splitlines())
+        refusals = [line["error"] for line in lines if line["event"] == "refused"]
+        assert refusals == ["OlderDirectoryError", "FullRoundNeededError"]
+
+        shutil.rmtree(server)
+        (tmp_path / "server-backup").rename(server)
+        with pytest.raises(NetworkError, match="restored from a backup"):
+            run_once(network, server, 3)
+        assert run_once(network, server, 3, recover=True)["kind"] == "full"
+        assert run_once(network, server, 3)["round"] == 6
     with open_server(server) as party:
-        assert party.status()["records"] == 300
+        assert party.status()["records"] == 295
 
 
 def test_runs_that_overlap_do_not_disturb_each_other(tmp_path: Path) -> None:

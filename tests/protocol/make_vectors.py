@@ -1,4 +1,4 @@
-"""Writes vectors.json: keys, masks, shares, graphs and sealed messages, made by slow twins.
+"""Writes vectors.json: keys, masks, shares, graphs, lists and messages, made by slow twins.
 
     python tests/protocol/make_vectors.py
 
@@ -20,16 +20,22 @@ from typing import Any
 
 TARGET = Path(__file__).with_name("vectors.json")
 ABOUT = (
-    "Bytes are in hexadecimal. 'published' holds examples of RFC 5869, 8439, 7748 and 8032. "
-    "'keys': HKDF-SHA256 without salt, info = 'fedforget/1 ' label 00 context. 'masks': ChaCha20's "
-    "stream (counter and nonce zero) cut into little-endian 64-bit words, the low 62 bits of each, "
-    "those below p = 29*2^57 + 1. 'sealed': ChaCha20-Poly1305, nonce zero. 'shares': Shamir modulo "
-    "2^256 + 297, little-endian, 33 bytes; coefficients from 48 random bytes each. 'graphs': the "
-    "circle is sorted by SHA-256 of (attempt, name), and attempt is SHA-256 of ('circle', context, "
-    "all names in order), all with their lengths; neighbours are the degree/2 next ones on either "
-    "side, or everybody. 'attempts': the masks of an attempt, whose context digest and parties "
-    "give the HKDF contexts. 'messages': [payload, signature] and the "
-    "payload [context, sender, recipient, body] in msgpack, signed with Ed25519."
+    "Bytes are in hexadecimal. digest(parts) is SHA-256 of the parts, each after its length in 8 "
+    "little-endian bytes; digest of names is that of their UTF-8. 'published' holds examples of "
+    "RFC 5869, 8439, 7748 and 8032. 'keys': HKDF-SHA256 without salt, info = 'fedforget/2 ' label "
+    "00 digest(contexts). 'masks': ChaCha20's stream (counter and nonce zero) cut into "
+    "little-endian 64-bit words, the low 62 bits of each, those below p = 29*2^57 + 1. 'sealed': "
+    "ChaCha20-Poly1305, nonce zero. 'shares': Shamir modulo 2^256 + 297, little-endian, 33 bytes; "
+    "coefficients from 48 random bytes each; a fingerprint is the first 16 bytes of SHA-256 of "
+    "'fedforget share 2' 00 share. 'graphs': the circle is sorted by digest(attempt, name), and "
+    "attempt is digest('circle', context, all names in order); neighbours are the degree/2 next "
+    "ones on either side, or everybody. 'inputs': digest('input', msgpack [features, [[point, "
+    "count], ...] sorted]). 'attempts': all that follows from two clients' random bytes, identity "
+    "seeds and inputs in an attempt. 'memberships': digest('membership', msgpack of the list), the "
+    "fingerprint that people compare, and the server's signature. 'links': what identifies a "
+    "commit. 'consents' and 'leaves': what members sign. 'messages': [content, signature] in "
+    "msgpack, content being ['message', context, sender, recipient, body], ['who', ...] or "
+    "['present', ...], signed with Ed25519."
 )
 P = 29 * 2**57 + 1
 SHAMIR = 2**256 + 297
@@ -184,6 +190,8 @@ def msgpack(value: Any) -> bytes:
     match value:
         case None:
             return b"\xc0"
+        case bool():
+            return b"\xc3" if value else b"\xc2"
         case int() if value < 2**7:
             return bytes([value])
         case int():
@@ -221,8 +229,13 @@ def digest_of(*parts: bytes) -> bytes:
     ).digest()
 
 
-def derive(secret: bytes, label: str, context: bytes) -> bytes:
-    return hkdf(secret, b"", b"fedforget/1 " + label.encode() + b"\0" + context, 32)
+def digest_of_names(names: list[str]) -> bytes:
+    return digest_of(*(name.encode() for name in names))
+
+
+def derive(secret: bytes, label: str, *contexts: bytes) -> bytes:
+    info = b"fedforget/2 " + label.encode() + b"\0" + digest_of(*contexts)
+    return hkdf(secret, b"", info, 32)
 
 
 def mask(key: bytes, length: int) -> list[int]:
@@ -261,18 +274,28 @@ def neighbours(circle: list[str], degree: int) -> dict[str, list[str]]:
     return found
 
 
+def fingerprint(share: bytes) -> bytes:
+    return hashlib.sha256(b"fedforget share 2\0" + share).digest()[:16]
+
+
 def context_fields(rng: random.Random) -> list[Any]:
+    leaving = rng.choice([[], ["a", "b", "ö"]])
     return [
         rng.randbytes(16),
         rng.randbytes(32),
         rng.randbytes(32),
         rng.randrange(1, 300),
+        rng.randbytes(32),
+        rng.randrange(1, 2**20),
+        rng.randbytes(32),
         rng.randrange(1, 2**40),
-        rng.randrange(1, 20),
+        rng.randrange(1, 2**20),
         rng.choice(["full", "delta"]),
         rng.randrange(1, 70_000),
         rng.randbytes(rng.choice([0, 16, 64])),
-        1,
+        leaving,
+        leaving[1:2],
+        2,
     ]
 
 
@@ -280,20 +303,14 @@ def attempt_digest(context: list[Any]) -> bytes:
     return digest_of(b"attempt", msgpack(context))
 
 
-def sealed_message(
-    context: list[Any], sender: str, recipient: str, body: list[Any], seed: bytes
-) -> dict[str, Any]:
-    payload = msgpack([context, sender, recipient, body])
-    public, signature = ed25519(seed, b"fedforget message 1\0" + payload)
+def signed(content: list[Any], seed: bytes) -> dict[str, Any]:
+    data = msgpack(content)
+    public, signature = ed25519(seed, b"fedforget message 2\0" + data)
     return {
-        "context": hexed(context),
-        "context digest": attempt_digest(context).hex(),
-        "sender": sender,
-        "recipient": recipient,
-        "body": hexed(body),
+        "content": hexed(content),
         "seed": seed.hex(),
         "public": public.hex(),
-        "data": msgpack([payload, signature]).hex(),
+        "data": msgpack([data, signature]).hex(),
     }
 
 
@@ -304,66 +321,204 @@ def hexed(value: Any) -> Any:
     return [hexed(one) for one in value] if isinstance(value, list) else value
 
 
-def bodies(rng: random.Random) -> list[tuple[str, str, list[Any]]]:
+def contents(rng: random.Random) -> list[list[Any]]:
     names = ["Ärzte am Zoo", "b", "c" * 40]
     client, server = names[0], ""
 
     def pairs(size: int, some: list[str]) -> list[Any]:
         return [[name, rng.randbytes(size)] for name in some]
 
-    notice = ["notice", names[:2], [[names[0], 7], [names[1], 2**33]], rng.randbytes(32)]
-    return [
-        (server, client, ["open", None]),
-        (server, client, ["open", rng.randbytes(300)]),
+    def dealt(some: list[str]) -> list[Any]:
+        return [[name, *map(rng.randbytes, (82, 16, 16))] for name in some]
+
+    leavers = [[names[0], False, rng.randbytes(64)], [names[1], True, rng.randbytes(64)]]
+    notice = [
+        "notice", names[:2], names[1:2], [[names[0], 7], [names[2], 2**33]], rng.randbytes(32),
+        rng.randbytes(32), 1_700_000_000, pairs(64, names),
+    ]  # fmt: skip
+    messages: list[tuple[str, str, list[Any]]] = [
+        (server, client, ["open", [], []]),
+        (server, client, ["open", [rng.randbytes(300), rng.randbytes(5)], leavers]),
         (client, server, ["advertise", rng.randbytes(32), rng.randbytes(32)]),
         (server, client, ["roster", names, [rng.randbytes(200), rng.randbytes(70)]]),
-        (client, server, ["shares", pairs(82, names[1:])]),
-        (server, client, ["delivery", [f"m{i:02}" for i in range(17)], pairs(82, names[1:])]),
-        (client, server, ["masked", rng.randbytes(400)]),
+        (client, server, ["shares", dealt(names[1:]), rng.randbytes(16), rng.randbytes(32)]),
+        (server, client, ["delivery", [f"m{i:02}" for i in range(17)], dealt(names[1:])]),
+        (client, server, ["masked", rng.randbytes(400), names[1:2], rng.randbytes(32)]),
         (server, client, ["survivors", names[:2], names[2:]]),
         (client, server, ["consent", rng.randbytes(64)]),
         (server, client, ["unmask", pairs(64, names[1:])]),
         (client, server, ["reveal", pairs(33, names), []]),
         (server, "*", notice),
     ]
+    found = [
+        ["message", context_fields(rng), sender, recipient, body]
+        for sender, recipient, body in messages
+    ]
+    found.append(
+        ["who", rng.randbytes(16), rng.randbytes(32), rng.randbytes(16), 3, rng.randrange(2**40)]
+    )
+    return found + [
+        [
+            "present", rng.randbytes(16), rng.randbytes(16), client, rng.randbytes(32), 3, 70,
+            rng.randbytes(32), 2**52, leaving is None, leaving, [rng.randbytes(9)], [],
+        ]
+        for leaving in (None, leavers[0])
+    ]  # fmt: skip
 
 
-def consent(context: list[Any], alive: list[str], dead: list[str]) -> dict[str, Any]:
-    lists = [digest_of(*(name.encode() for name in names)) for names in (alive, dead)]
-    data = b"fedforget survivors 1\0" + digest_of(attempt_digest(context), *lists)
-    return {"context": hexed(context), "alive": alive, "dead": dead, "signed": data.hex()}
+def view_of(roster: list[str], sharers: list[str], dead: list[str]) -> bytes:
+    return digest_of(b"view", *map(digest_of_names, (roster, sharers, dead)))
+
+
+def consent(rng: random.Random, alive: list[str], dead: list[str]) -> dict[str, Any]:
+    context = context_fields(rng)
+    sharers = sorted(alive + dead)
+    roster = sorted([*sharers, "never shared"])
+    view = view_of(roster, sharers, dead)
+    data = b"fedforget survivors 2\0" + digest_of(
+        attempt_digest(context), digest_of_names(alive), view
+    )
+    return {
+        "context": hexed(context),
+        "roster": roster,
+        "sharers": sharers,
+        "alive": alive,
+        "dead": dead,
+        "view": view.hex(),
+        "signed": data.hex(),
+    }
+
+
+def leave(rng: random.Random, name: str, alone: bool) -> dict[str, Any]:
+    federation, membership, link = (rng.randbytes(size) for size in (16, 32, 32))
+    parts = (federation, membership, link, name.encode(), bytes([alone]))
+    return {
+        "federation": federation.hex(),
+        "membership": membership.hex(),
+        "link": link.hex(),
+        "name": name,
+        "alone": alone,
+        "signed": (b"fedforget leave 2\0" + digest_of(*parts)).hex(),
+    }
+
+
+def link(rng: random.Random, survivors: list[str], left: list[str]) -> dict[str, Any]:
+    context = context_fields(rng)
+    federation, configuration, membership, _, last, _, _, number, *_ = context
+    counted = [[name, number] for name in survivors if name not in left] + [["z", 3]]
+    lists = msgpack([survivors, left, counted])
+    rounds = number.to_bytes(8, "little")
+    parts = (b"link", federation, configuration, membership, last, rounds, lists)
+    return {
+        "context": hexed(context),
+        "survivors": survivors,
+        "left": left,
+        "counted": counted,
+        "link": digest_of(*parts).hex(),
+    }
+
+
+def membership(rng: random.Random, names: list[str], suspended: list[str]) -> dict[str, Any]:
+    keys = {name: ed25519(rng.randbytes(32), b"")[0] for name in names}
+    listed = [
+        rng.randbytes(16),
+        rng.randrange(1, 300),
+        rng.randbytes(32),
+        rng.randbytes(32),
+        rng.randrange(2**40),
+        sorted([*suspended, "gone"]),
+        names[1:2],
+        [[name, keys[name], name in suspended] for name in names],
+        rng.randrange(1, 70_000),
+    ]
+    digest = digest_of(b"membership", msgpack(listed))
+    digits = str(int.from_bytes(digest[:16], "big") % 10**20).rjust(20, "0")
+    seed = rng.randbytes(32)
+    public, signature = ed25519(seed, b"fedforget membership 2\0" + digest)
+    return {
+        "list": hexed(listed),
+        "digest": digest.hex(),
+        "fingerprint": " ".join([digits[:5], digits[5:10], digits[10:15], digits[15:]]),
+        "seed": seed.hex(),
+        "public": public.hex(),
+        "data": msgpack([listed, signature]).hex(),
+    }
+
+
+def histogram(rng: random.Random, size: int) -> dict[str, Any]:
+    """Points of two features as pairs of big-endian 64-bit numbers."""
+    points = [[rng.randrange(50), rng.randrange(-3, 50)] for _ in range(size)]
+    counts = [rng.randrange(1, 2**40) for _ in points]
+    entries = sorted(
+        [struct.pack(">2q", *point), count] for point, count in zip(points, counts, strict=True)
+    )
+    found = digest_of(b"input", msgpack([2, entries])).hex()
+    return {"points": points, "counts": counts, "digest": found}
+
+
+def secrets(rng: random.Random, name: str, context: bytes, roster: list[str]) -> dict[str, Any]:
+    """Everything secret that one client derives."""
+    randomness, identity, plain_input = (rng.randbytes(32) for _ in range(3))
+    root = derive(randomness + identity, "attempt", context, plain_input)
+    sharing, masking = derive(root, "sharing key"), derive(root, "masking key")
+    listed = digest_of_names(roster)
+    stream = chacha20(derive(root, "coefficients", listed), 0, bytes(12), bytes(96))
+    return {
+        "name": name,
+        "randomness": randomness.hex(),
+        "identity": identity.hex(),
+        "input": plain_input.hex(),
+        "sharing private": sharing.hex(),
+        "sharing public": x25519(sharing, BASE).hex(),
+        "masking private": masking.hex(),
+        "masking public": x25519(masking, BASE).hex(),
+        "seed": derive(root, "seed", listed).hex(),
+        "coefficients": [stream[:48].hex(), stream[48:].hex()],
+        "sample": derive(root, "sample", b"message").hex(),
+    }
 
 
 def attempt(rng: random.Random) -> dict[str, Any]:
-    """Two clients' secrets in one attempt, from their private keys to the masks."""
+    """Two clients' secrets in one attempt, from their random bytes to masks and sealed shares."""
     context = context_fields(rng)
-    names = ["client two", "client one"]
     bound = attempt_digest(context)
-    private = [rng.randbytes(32) for _ in names]
-    public = [x25519(key, BASE) for key in private]
-    secret = x25519(private[0], public[1])
-    assert secret == x25519(private[1], public[0])
+    names = ["client two", "client one"]
+    roster = sorted([*names, "client three", "client four"])
+    sharers = sorted([*names, "client four"])
+    one, other = (secrets(rng, name, bound, roster) for name in names)
+
+    def shared(kind: str) -> bytes:
+        private, public = (
+            bytes.fromhex(one[f"{kind} private"]),
+            bytes.fromhex(other[f"{kind} public"]),
+        )
+        return x25519(private, public)
+
+    view = digest_of(b"view", bound, digest_of_names(roster), digest_of_names(sharers))
     first, second = sorted(names)
-    pair = digest_of(bound, first.encode(), second.encode())
-    elements = mask(derive(secret, "pair mask", pair), 20)
-    one_way = digest_of(bound, names[0].encode(), names[1].encode())
+    key = derive(shared("masking"), "pair mask", view, first.encode(), second.encode())
+    elements = mask(key, 20)
+    own = derive(bytes.fromhex(one["seed"]), "self mask", view, names[0].encode())
+    listed = digest_of_names(roster)
+    pair = digest_of(b"pair", bound, listed, names[0].encode(), names[1].encode())
     plaintext = rng.randbytes(66)
-    seed = rng.randbytes(32)
+    hashes = fingerprint(plaintext[:33]) + fingerprint(plaintext[33:])
+    sealed = aead(derive(shared("sharing"), "shares", pair), bytes(12), plaintext, pair + hashes)
     return {
         "context": hexed(context),
-        "names": names,
-        "private": [key.hex() for key in private],
-        "public": [key.hex() for key in public],
-        "secret": secret.hex(),
+        "context digest": bound.hex(),
+        "roster": roster,
+        "sharers": sharers,
+        "clients": [one, other],
+        "masking secret": shared("masking").hex(),
+        "sharing secret": shared("sharing").hex(),
+        "view": view.hex(),
         "pair mask of the first": [-x % P for x in elements] if names[0] != first else elements,
-        "self-mask seed of the first": seed.hex(),
-        "self-mask of the first": mask(
-            derive(seed, "self mask", digest_of(bound, names[0].encode())), 20
-        ),
+        "self-mask of the first": mask(own, 20),
         "shares from first to second": plaintext.hex(),
-        "sealed from first to second": aead(
-            derive(secret, "shares", one_way), bytes(12), plaintext, one_way
-        ).hex(),
+        "associated": (pair + hashes).hex(),
+        "sealed from first to second": sealed.hex(),
+        "seed digest of the first": digest_of(b"seed", bytes.fromhex(one["seed"])).hex(),
     }
 
 
@@ -474,11 +629,15 @@ def check_twins() -> None:
 def vectors(rng: random.Random) -> dict[str, Any]:
     keys = []
     for label in ("shares", "self mask", "pair mask"):
-        for size in (0, 32):
-            secret, context = rng.randbytes(32), rng.randbytes(size)
-            key = derive(secret, label, context).hex()
+        for sizes in ((), (0,), (32,), (32, 5)):
+            secret, contexts = rng.randbytes(32), [rng.randbytes(size) for size in sizes]
             keys.append(
-                {"secret": secret.hex(), "label": label, "context": context.hex(), "key": key}
+                {
+                    "secret": secret.hex(),
+                    "label": label,
+                    "contexts": [one.hex() for one in contexts],
+                    "key": derive(secret, label, *contexts).hex(),
+                }
             )
     masks = []
     for length in (0, 1, 7, 200):
@@ -496,17 +655,19 @@ def vectors(rng: random.Random) -> dict[str, Any]:
             }
         )
     shares = []
-    secrets = [bytes(32), b"\xff" * 32, rng.randbytes(32), rng.randbytes(32)]
-    for threshold, secret in zip((1, 2, 5, 12), secrets, strict=True):
+    plain = [bytes(32), b"\xff" * 32, rng.randbytes(32), rng.randbytes(32)]
+    for threshold, secret in zip((1, 2, 5, 12), plain, strict=True):
         holders = sorted(rng.sample(range(1, 1000), threshold + 3))
         randomness = [rng.randbytes(48) for _ in range(threshold - 1)]
+        values = split(secret, holders, threshold, randomness)
         shares.append(
             {
                 "secret": secret.hex(),
                 "threshold": threshold,
                 "holders": holders,
                 "randomness": [data.hex() for data in randomness],
-                "shares": split(secret, holders, threshold, randomness),
+                "shares": values,
+                "fingerprints": [fingerprint(bytes.fromhex(one)).hex() for one in values],
             }
         )
     graphs = []
@@ -523,23 +684,22 @@ def vectors(rng: random.Random) -> dict[str, Any]:
                 "neighbours": neighbours(circle, degree),
             }
         )
-    messages = [
-        sealed_message(context_fields(rng), sender, recipient, body, rng.randbytes(32))
-        for sender, recipient, body in bodies(rng)
-    ]
-    consents = [
-        consent(context_fields(rng), ["a", "b"], ["c"]),
-        consent(context_fields(rng), ["a", "bc"], []),
-    ]
     return {
         "keys": keys,
         "masks": masks,
         "sealed": sealed,
         "shares": shares,
         "graphs": graphs,
+        "inputs": [histogram(rng, size) for size in (0, 1, 20)],
         "attempts": [attempt(rng) for _ in range(2)],
-        "messages": messages,
-        "consents": consents,
+        "memberships": [
+            membership(rng, ["a", "b", "Ärzte"], []),
+            membership(rng, [f"m{i:02}" for i in range(17)], ["m03", "m11"]),
+        ],
+        "messages": [signed(content, rng.randbytes(32)) for content in contents(rng)],
+        "consents": [consent(rng, ["a", "b"], ["c"]), consent(rng, ["a", "bc"], [])],
+        "leaves": [leave(rng, "a", False), leave(rng, "a", True), leave(rng, "Ärzte", False)],
+        "links": [link(rng, ["a", "b"], ["b"]), link(rng, ["a", "bc"], [])],
     }
 
 

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol import client as client_module
 from fedforget.protocol.client import Client
 from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.federation import SERVER, Federation, Membership
+from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph, Policy
+from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Entropy, Identity
+from fedforget.protocol.ledger import Leaving, Ledger, digest_of_input
+from fedforget.protocol.masks import AttemptSecrets
+from fedforget.protocol.membership import SERVER, Member, Membership
 from fedforget.protocol.messages import Body, Context, Kind, Letter, Payload, seal
-from fedforget.protocol.server import Outgoing, Result, Server, Stage
+from fedforget.protocol.server import Ledger as ServerLedger
+from fedforget.protocol.server import Outgoing, Result, Server
 
 LEVELS = (50, 50)
+
+
+class Stage(enum.Enum):
+    """Where a server stands, by the title of its stage."""
+
+    IDLE = "idle"
+    WHO = "who"
+    ADVERTISE = "advertise"
+    SHARE = "share"
+    MASK = "masked input"
+    CONSENT = "consistency"
+    UNMASK = "unmask"
+    DECIDED = "commit"
+
+
 ANSWERED = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.CONSENT, Stage.UNMASK)
 """The stages in which clients answer, in their order."""
 
 Lost = Mapping[Stage, Collection[str]]
 MODEL = bytes(range(32))
+
+
+def stage_of(server: Server) -> Stage:
+    return Stage(server.stage.title)
 
 
 def histogram(*entries: tuple[tuple[int, ...], int]) -> Histogram:
@@ -69,6 +94,12 @@ class Everyone:
     seed : of all keys, secrets and histograms.
     capacity : the membership's; four bins a member if left out.
     entropy : randomness by party, to watch it.
+
+    Attributes
+    ----------
+    lists : the membership lists, in their order.
+    notices : the commits, in their order, as they were sent.
+    history : what was asked and answered, stage by stage.
     """
 
     def __init__(
@@ -84,10 +115,9 @@ class Everyone:
         self.seed = seed
         self.entropy = entropy or (lambda name: Random(f"{seed} entropy {name}").randbytes)
         self.names = tuple(f"c{i:03}" for i in range(n))
-        self.identities = {
-            name: Identity(Random(f"{seed} identity {name}").randbytes(32))
-            for name in (SERVER, *self.names)
-        }
+        self.identities: dict[str, Identity] = {}
+        for name in (SERVER, *self.names):
+            self.enrol(name)
         self.federation = Federation(
             identifier=Random(f"{seed} federation").randbytes(16),
             configuration=Random(f"{seed} configuration").randbytes(32),
@@ -96,7 +126,9 @@ class Everyone:
             first_capacity=first_capacity,
             policy=policy or Policy(minimum=min(n, 3)),
         )
-        self.membership = self.members(1, self.names, capacity)
+        self.notices: list[bytes] = []
+        self.lists: list[Membership] = []
+        self.lists.append(self.members(self.names, capacity=capacity))
         random = Random(f"{seed} histograms")
         self.random = Random(f"{seed} choices")
         self.histograms = {name: random_histogram(random) for name in self.names}
@@ -104,35 +136,86 @@ class Everyone:
         self.clients = {name: self.new_client(name) for name in self.names}
         self.history: list[Step] = []
 
-    def members(
-        self, epoch: int, names: Collection[str], capacity: int | None = None
-    ) -> Membership:
-        keys = {name: self.identities[name].public for name in names}
-        return Membership(epoch, keys, 4 * len(names) if capacity is None else capacity)
+    @property
+    def membership(self) -> Membership:
+        """The list in force."""
+        return self.lists[-1]
 
-    def new_client(self, name: str, ledger: client_module.Ledger | None = None) -> Client:
+    @property
+    def stage(self) -> Stage:
+        return stage_of(self.server)
+
+    def enrol(self, name: str) -> None:
+        """Keys for somebody."""
+        self.identities[name] = Identity(Random(f"{self.seed} identity {name}").randbytes(32))
+
+    def members(
+        self,
+        names: Collection[str],
+        *,
+        suspended: Collection[str] = (),
+        capacity: int | None = None,
+        place: Place | None = None,
+    ) -> Membership:
+        """The list that comes next, with these members."""
+        if place is None:
+            place = self.server.ledger.place if self.lists else Place()
+        return next_list(
+            self.lists[-1] if self.lists else None,
+            place,
+            federation=self.federation.identifier,
+            members=[
+                Member(name, self.identities[name].public.data, name in suspended) for name in names
+            ],
+            capacity=4 * len(names) if capacity is None else capacity,
+        )
+
+    def new_client(
+        self, name: str, ledger: Ledger | None = None, lists: Sequence[Membership] | None = None
+    ) -> Client:
         """A client as it was in the beginning, or after a restart."""
         return Client(
             name,
             self.identities[name],
             self.federation,
-            self.membership,
+            [one for one in self.lists if name in one] if lists is None else lists,
             lambda: self.histograms[name],
             ledger,
-            self.entropy(name if ledger is None else f"{name} again"),
+            entropy=self.entropy(name if ledger is None else f"{name} again {ledger.seen}"),
         )
 
-    def new_server(self) -> Server:
+    def restart(self, name: str) -> Client:
+        """A client loses everything that is not in its ledger."""
+        self.clients[name] = self.new_client(name, self.clients[name].ledger)
+        return self.clients[name]
+
+    def new_server(self, ledger: ServerLedger | None = None) -> Server:
         return Server(
-            self.identities[SERVER], self.federation, self.membership, None, self.entropy(SERVER)
+            self.identities[SERVER],
+            self.federation,
+            self.lists[-1 if ledger is not None else 0],
+            ledger,
+            lambda after: tuple(self.notices[after:]),
+            self.entropy(SERVER),
         )
 
-    def adopt(self, membership: Membership) -> None:
-        """A new membership list for everybody on it."""
-        self.membership = membership
+    def adopt(self, membership: Membership, alone: Collection[str] = ()) -> None:
+        """A new membership list for the server and everybody on it; newcomers are made."""
+        self.lists.append(membership)
         self.server.adopt(membership)
-        for name in membership.keys:
-            self.clients[name].adopt(membership)
+        for name in membership.position:
+            if name in self.clients:
+                self.clients[name].adopt(membership, alone=name in alone)
+            else:
+                self.histograms.setdefault(name, random_histogram(Random(f"{self.seed} {name}")))
+                self.clients[name] = self.new_client(name)
+                if name in alone:
+                    with_ledger(self.clients[name], joins_alone=True)
+
+    def secrets_of(self, name: str, randomness: bytes, context: Context) -> AttemptSecrets:
+        """What a client derives if it fixes its present histogram with these random bytes."""
+        plain_input = digest_of_input(self.histograms[name])
+        return AttemptSecrets(randomness, self.identities[name], context.digest, plain_input)
 
     def total(self, names: Collection[str]) -> Histogram:
         """What the sum must be."""
@@ -140,9 +223,23 @@ class Everyone:
 
     # -- honest rounds -------------------------------------------------------------------------
 
+    def greet(self, absent: Collection[str] = ()) -> None:
+        """The server finds out who is there and what they know."""
+        question = self.server.ask()
+        for name in self.membership.active:
+            if name not in absent:
+                answer = self.clients[name].receive(question)
+                assert answer is not None
+                self.server.greet(answer)
+
+    def leave(self, names: Collection[str], alone: Collection[str] = ()) -> None:
+        """Some members want to leave."""
+        for name in names:
+            with_ledger(self.clients[name], leaving=Leaving(name in alone))
+
     def ask(self, messages: list[Outgoing], lost: Collection[str] = ()) -> Step:
         """Carry one stage's messages and the answers; who is lost gets nothing."""
-        step = Step(self.server.stage, dict(messages))
+        step = Step(self.stage, dict(messages))
         for name, data in messages:
             if name in lost:
                 continue
@@ -161,14 +258,16 @@ class Everyone:
         """Run a round up to its result, with as many attempts as it takes."""
         lost = lost or {}
         messages = self.server.open(kind)
-        while self.server.stage is not Stage.DECIDED:
-            self.ask(messages, lost.get(self.server.stage, ()))
+        while self.stage is not Stage.DECIDED:
+            self.ask(messages, lost.get(self.stage, ()))
             messages = self.server.advance()
         assert self.server.result is not None
         return self.server.result
 
-    def commit(self, lost: Collection[str] = ()) -> None:
-        self.ask(self.server.commit(MODEL), lost)
+    def commit(self, lost: Collection[str] = ()) -> Step:
+        messages = self.server.commit(MODEL)
+        self.notices.append(self.server.last_notice)
+        return self.ask(messages, lost)
 
     def round(self, kind: Kind, lost: Lost | None = None) -> Result:
         """Run a round and commit it."""
@@ -179,7 +278,7 @@ class Everyone:
     def until(self, stage: Stage, kind: Kind = "full") -> list[Outgoing]:
         """Run a round until the server asks for the answers of a stage."""
         messages = self.server.open(kind)
-        while self.server.stage is not stage:
+        while self.stage is not stage:
             self.ask(messages)
             messages = self.server.advance()
         return messages
@@ -202,19 +301,19 @@ class Everyone:
         return seal(payload, self.identities[name])
 
 
-def body_of(data: bytes) -> Any:
+def body_of(data: bytes | None) -> Any:
+    assert data is not None
     return Letter(data).payload.body
 
 
 def changed(context: Context, **fields: Any) -> Context:
     """A context with other fields."""
-    names = context.__struct_fields__
-    return Context(**({name: getattr(context, name) for name in names} | fields))
+    return replace(context, **fields)
 
 
 def state_of(client: Client) -> tuple[object, ...]:
     """Everything that a refusal must not change.  The objects are frozen: identity will do."""
-    return client.stage, client.ledger, client._last, client.membership, client.notice
+    return client.stage, client.ledger, client._last, client.membership
 
 
 def unchanged(client: Client, before: tuple[object, ...]) -> bool:
@@ -222,52 +321,65 @@ def unchanged(client: Client, before: tuple[object, ...]) -> bool:
 
 
 def server_state(server: Server) -> dict[str, object]:
-    """Everything in a server, copied where it can be changed in place."""
-    copied: dict[str, object] = {}
-    for name, value in vars(server).items():
-        if isinstance(value, dict):
-            copied[name] = dict(value)
-        elif isinstance(value, np.ndarray):
-            copied[name] = value.tobytes()
-        else:
-            copied[name] = value
-    return copied
+    """Everything in a server, copied.  Only what it has found out about members is left out: a
+    refused answer names its sender."""
+    return {name: _copied(value) for name, value in vars(server).items() if name != "findings"}
+
+
+def _copied(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, set):
+        return set(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        copied = {one.name: _copied(getattr(value, one.name)) for one in fields(value)}
+        return type(value).__name__, copied
+    return value
 
 
 def expected_survivors(
-    context: Context, invited: Collection[str], policy: Policy, lost: Lost
+    everyone: Everyone, kind: Kind, context: Context, invited: Collection[str], lost: Lost
 ) -> tuple[str, ...] | None:
     """Who must be in the sum if these are lost at these stages; None if the round must end.
 
-    Written from the rules alone: ``minimum`` parties at every stage, and a threshold of every
-    sharer's holders at the last two; a client goes on only with a threshold of neighbours.
+    Written from the rules alone.  A full round needs everybody up to the masked input, a delta
+    round h of those counted; s of them must sign; and a threshold of every sharer's holders must be
+    there until the end.
     """
+    policy, n = everyone.federation.policy, len(everyone.membership)
+    counted = everyone.server.ledger.place.counted
+    assert counted is not None
+    m = n if kind == "full" else len(counted)
+    needed = policy.thresholds(n, m)
+    most_lost = 0 if kind == "full" else m - needed.present
 
     def left(names: Collection[str], stage: Stage) -> list[str]:
         return sorted(set(names) - set(lost.get(stage, ())))
 
-    def with_neighbours(names: Collection[str]) -> list[str]:
+    def too_few(names: Collection[str]) -> bool:
+        return len(names) < m - most_lost or len(names) < needed.present
+
+    def out_of_reach(names: Collection[str]) -> bool:
         here = set(names)
-        return [n for n in names if len(here & {n, *near[n]}) >= graph.plan.threshold]
+        return any(len(here & {one, *near[one]}) < graph.plan.threshold for one in sharers)
 
     participants = left(invited, Stage.ADVERTISE)
-    if len(participants) < policy.minimum:
+    if too_few(participants):
         return None
-    graph = Graph.of(context.digest, participants, policy)
+    graph = Graph.of(context.digest, participants, n, policy)
     near = {name: graph.neighbours(name) for name in participants}
     sharers = left(participants, Stage.SHARE)
-    if len(sharers) < policy.minimum:
+    if too_few(sharers) or out_of_reach(sharers):
         return None
-    alive = left(with_neighbours(sharers), Stage.MASK)
-    if len(alive) < policy.minimum:
+    alive = left(sharers, Stage.MASK)
+    if too_few(alive) or out_of_reach(alive):
         return None
-    consenting = left(with_neighbours(alive), Stage.CONSENT)
-    revealing = left(with_neighbours(consenting), Stage.UNMASK)
-    for present in (consenting, revealing):
-        for name in sharers:
-            if len({name, *near[name]} & set(present)) < graph.plan.threshold:
-                return None
-    return tuple(alive) if len(consenting) >= policy.minimum else None
+    consenting = left(alive, Stage.CONSENT)
+    if len(consenting) < needed.signers or out_of_reach(consenting):
+        return None
+    return None if out_of_reach(left(consenting, Stage.UNMASK)) else tuple(alive)
 
 
 def with_ledger(client: Client, **fields: Any) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
@@ -21,33 +23,39 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy import stats
 
-from fedforget.protocol.client import (
-    Advertised,
-    Sent,
-    Shared,
-    _sharing_key,
-    pair_mask,
-    self_mask,
+from fedforget.protocol.client import Advertised, Consented, Revealed, Sent, Shared
+from fedforget.protocol.errors import (
+    BadKeyError,
+    BadShareError,
+    BadSignatureError,
+    ProtocolError,
 )
-from fedforget.protocol.errors import BadShareError, ProtocolError
-from fedforget.protocol.federation import SERVER
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import (
     Agreement,
+    AgreementKey,
     Entropy,
     Identity,
-    decrypt,
+    OneTimeKey,
+    PublicKey,
     derive,
-    encrypt,
-    mask,
-    signed_by,
+    digest_of,
+    digest_of_names,
 )
+from fedforget.protocol.ledger import digest_of_input
+from fedforget.protocol.masks import (
+    AttemptSecrets,
+    View,
+    expand,
+    pair_mask,
+    self_mask,
+    share_key,
+)
+from fedforget.protocol.membership import SERVER
 from fedforget.protocol.messages import Context, Letter
-from fedforget.protocol.server import Stage
-from fedforget.scma import add
-from fedforget.scma.kernels import PRIME
-from fedforget.scma.polynomials import Elements
-from parties import ANSWERED, Everyone, body_of, histogram
+from fedforget.protocol.shares import SHARE_BYTES, fingerprint
+from fedforget.scma import PRIME, Elements, add
+from parties import ANSWERED, Everyone, Stage, body_of, histogram
 
 VECTORS = json.loads(Path(__file__).with_name("vectors.json").read_text())
 PUBLISHED = VECTORS["published"]
@@ -57,10 +65,15 @@ def raw(case: dict[str, Any], *names: str) -> list[bytes]:
     return [bytes.fromhex(case[name]) for name in names]
 
 
+def plain(value: Any) -> Any:
+    """A value of the vectors' file as the package holds it."""
+    if isinstance(value, dict):
+        return bytes.fromhex(value["hex"])
+    return tuple(map(plain, value)) if isinstance(value, list) else value
+
+
 def context_of(case: dict[str, Any]) -> Context:
-    return Context(
-        *(bytes.fromhex(x["hex"]) if isinstance(x, dict) else x for x in case["context"])
-    )
+    return Context(*plain(case["context"]))
 
 
 # -- vectors -----------------------------------------------------------------------------------
@@ -85,7 +98,7 @@ def test_masks_begin_where_the_published_stream_does() -> None:
     case = PUBLISHED["RFC 8439 block"][1]
     words = np.frombuffer(bytes.fromhex(case["output"]), dtype="<u8") % 2**62
     below = words[words < PRIME]
-    assert mask(bytes(32), below.size).tolist() == below.tolist()
+    assert expand(bytes(32), below.size).tolist() == below.tolist()
 
 
 def test_the_aead_is_the_published_one() -> None:
@@ -99,29 +112,52 @@ def test_the_aead_is_the_published_one() -> None:
 @pytest.mark.parametrize("case", PUBLISHED["RFC 7748"], ids=["5.2", "6.1"])
 def test_x25519_is_the_published_one(case: dict[str, Any]) -> None:
     private, public, output = raw(case, "private", "public", "output")
-    assert Agreement(private).with_peer(public) == output
+    assert Agreement(private).with_peer(AgreementKey(public)) == output
 
 
 @pytest.mark.parametrize("case", PUBLISHED["RFC 8032"], ids=[1, 2])
 def test_ed25519_is_the_published_one(case: dict[str, Any]) -> None:
     seed, public, message, signature = raw(case, "seed", "public", "message", "signature")
     identity = Identity(seed)
-    assert (identity.public, identity.sign(message)) == (public, signature)
-    assert signed_by(public, signature, message)
-    assert not signed_by(public, signature, message + b"\0")
-    assert not signed_by(public, bytes(64), message)
-    assert not signed_by(bytes(31), signature, message)
+    assert (identity.public.data, identity.sign(message)) == (public, signature)
+    key = PublicKey(public)
+    key.verify(signature, message)
+    for wrong, said in (
+        (signature, message + b"\0"),
+        (bytes(64), message),
+        (signature[:-1], message),
+        (b"", message),
+    ):
+        with pytest.raises(BadSignatureError):
+            key.verify(wrong, said)
+    with pytest.raises(BadKeyError):
+        PublicKey(bytes(31))
 
 
 @pytest.mark.parametrize("case", VECTORS["keys"], ids=lambda case: case["label"])
 def test_derived_keys_are_the_twin_s(case: dict[str, Any]) -> None:
-    secret, context, key = raw(case, "secret", "context", "key")
-    assert derive(secret, case["label"], context) == key
+    secret, key = raw(case, "secret", "key")
+    contexts = [bytes.fromhex(one) for one in case["contexts"]]
+    assert derive(secret, case["label"], *contexts) == key
+
+
+def test_contexts_have_lengths() -> None:
+    """What is one context and what is the next cannot be moved."""
+    parts: list[tuple[bytes, ...]] = [
+        (b"ab",),
+        (b"a", b"b"),
+        (b"", b"ab"),
+        (b"ab", b""),
+        (),
+        (b"",),
+    ]
+    assert len({derive(bytes(32), "label", *one) for one in parts}) == len(parts)
+    assert derive(bytes(32), "label\0", b"") != derive(bytes(32), "label", b"")
 
 
 @pytest.mark.parametrize("case", VECTORS["masks"], ids=lambda case: len(case["elements"]))
 def test_masks_are_the_twin_s(case: dict[str, Any]) -> None:
-    found = mask(bytes.fromhex(case["key"]), len(case["elements"]))
+    found = expand(bytes.fromhex(case["key"]), len(case["elements"]))
     assert found.dtype == np.uint64
     assert found.tolist() == case["elements"]
 
@@ -131,59 +167,183 @@ def test_sealed_shares_are_the_twin_s(case: dict[str, Any]) -> None:
     key, plaintext, associated, ciphertext = raw(
         case, "key", "plaintext", "associated", "ciphertext"
     )
-    assert encrypt(key, plaintext, associated) == ciphertext
-    assert decrypt(key, ciphertext, associated) == plaintext
+    one_time = OneTimeKey(key)
+    assert one_time.encrypt(plaintext, associated) == ciphertext
+    assert one_time.decrypt(ciphertext, associated) == plaintext
     for wrong in (ciphertext[:-1], ciphertext + b"\0", b"", bytes(len(ciphertext))):
         with pytest.raises(BadShareError):
-            decrypt(key, wrong, associated)
+            one_time.decrypt(wrong, associated)
     with pytest.raises(BadShareError):
-        decrypt(key, ciphertext, associated + b"\0")
+        one_time.decrypt(ciphertext, associated + b"\0")
+    with pytest.raises(RuntimeError):
+        one_time.encrypt(plaintext, associated)
+
+
+@pytest.mark.parametrize("case", VECTORS["inputs"], ids=lambda case: len(case["points"]))
+def test_digests_of_inputs_are_the_twin_s(case: dict[str, Any]) -> None:
+    entries = zip(map(tuple, case["points"]), case["counts"], strict=True)
+    assert digest_of_input(histogram(*entries)).hex() == case["digest"]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("case", VECTORS["attempts"], ids=[0, 1])
+def test_what_a_client_derives_is_the_twin_s(case: dict[str, Any], at: int) -> None:
+    one, roster = case["clients"][at], tuple(case["roster"])
+    context = context_of(case)
+    assert context.digest.hex() == case["context digest"]
+    randomness, identity, plain_input = raw(one, "randomness", "identity", "input")
+    secrets = AttemptSecrets(randomness, Identity(identity), context.digest, plain_input)
+    assert secrets.sharing.private.hex() == one["sharing private"]
+    assert secrets.sharing.public.data.hex() == one["sharing public"]
+    assert secrets.masking.private.hex() == one["masking private"]
+    assert secrets.masking.public.data.hex() == one["masking public"]
+    assert secrets.seed(roster).hex() == one["seed"]
+    coefficients = secrets.coefficients(roster)
+    assert [coefficients(48).hex(), coefficients(48).hex()] == one["coefficients"]
+    assert secrets.draw("sample", b"message").hex() == one["sample"]
 
 
 @pytest.mark.parametrize("case", VECTORS["attempts"], ids=[0, 1])
 def test_the_secrets_of_an_attempt_are_the_twin_s(case: dict[str, Any]) -> None:
-    context, (one, other) = context_of(case), case["names"]
-    first, second = (Agreement(bytes.fromhex(key)) for key in case["private"])
-    assert [first.public.hex(), second.public.hex()] == case["public"]
-    secret = first.with_peer(second.public)
-    assert secret.hex() == case["secret"]
-    assert secret == second.with_peer(first.public)
-    expected = case["pair mask of the first"]
-    assert pair_mask(secret, context, one, other, 20).tolist() == expected
-    opposite = pair_mask(secret, context, other, one, 20)
-    assert add(opposite, np.array(expected, dtype=np.uint64)).tolist() == [0] * 20
-    seed, plaintext, sealed = raw(
+    context, clients = context_of(case), case["clients"]
+    one, other = (client["name"] for client in clients)
+    for kind in ("sharing", "masking"):
+        first, second = (Agreement(*raw(client, f"{kind} private")) for client in clients)
+        assert first.with_peer(second.public) == second.with_peer(first.public)
+        assert first.with_peer(second.public).hex() == case[f"{kind} secret"]
+    masking, sharing, plaintext, associated, sealed = raw(
         case,
-        "self-mask seed of the first",
+        "masking secret",
+        "sharing secret",
         "shares from first to second",
+        "associated",
         "sealed from first to second",
     )
-    assert self_mask(seed, context, one, 20).tolist() == case["self-mask of the first"]
-    key, associated = _sharing_key(secret, context, one, other)
-    assert encrypt(key, plaintext, associated) == sealed
+    view = View(context.digest, tuple(case["roster"]), tuple(case["sharers"]))
+    assert view.digest.hex() == case["view"]
+    expected = case["pair mask of the first"]
+    assert pair_mask(masking, view, one, other, 20).tolist() == expected
+    opposite = pair_mask(masking, view, other, one, 20)
+    assert add(opposite, np.array(expected, dtype=np.uint64)).tolist() == [0] * 20
+    (seed,) = raw(clients[0], "seed")
+    assert self_mask(seed, view, one, 20).tolist() == case["self-mask of the first"]
+    assert digest_of(b"seed", seed).hex() == case["seed digest of the first"]
+    listed = digest_of_names(view.roster)
+    key, pair = share_key(sharing, context.digest, listed, one, other)
+    hashes = b"".join(fingerprint(plaintext[i : i + SHARE_BYTES]) for i in (0, SHARE_BYTES))
+    assert pair + hashes == associated
+    assert key.encrypt(plaintext, associated) == sealed
 
 
 def test_every_use_of_a_secret_has_a_key_of_its_own() -> None:
-    context = context_of(VECTORS["attempts"][0])
-    other = context_of(VECTORS["attempts"][1])
+    """Another attempt, roster, sharer, pair or direction, and nothing is the same."""
+    digests = [context_of(case).digest for case in VECTORS["attempts"]]
+    rosters = [("a", "b"), ("a", "b", "c"), ("ab",)]
     secret = bytes(32)
-    found = [_sharing_key(secret, c, a, b)[0] for c in (context, other) for a, b in ("ab", "ba")]
-    for c in (context, other):
-        found += [self_mask(secret, c, name, 4).tobytes() for name in "ab"]
-        found.append(pair_mask(secret, c, "a", "b", 4).tobytes())
+    found = [
+        share_key(secret, c, digest_of_names(roster), a, b)[0].encrypt(bytes(40), b"")
+        for c in digests
+        for roster in rosters
+        for a, b in ("ab", "ba")
+    ]
+    for view in (View(c, r, s) for c in digests for r in rosters for s in rosters):
+        found += [self_mask(secret, view, name, 4).tobytes() for name in "ab"]
+        found.append(pair_mask(secret, view, "a", "b", 4).tobytes())
     assert len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize("low", [0, 1, 2**255 - 19, 2**255 - 20, 2**255 - 18])
-def test_a_key_of_low_order_is_refused(low: int) -> None:
-    """The secret shared with it would be zero for everybody."""
-    with pytest.raises(BadShareError):
-        Agreement(bytes(range(32))).with_peer(low.to_bytes(32, "little"))
+def all_secrets(secrets: AttemptSecrets, roster: tuple[str, ...]) -> list[bytes]:
+    return [
+        secrets.sharing.private,
+        secrets.masking.private,
+        secrets.seed(roster),
+        secrets.coefficients(roster)(32),
+        secrets.draw("sample", b""),
+    ]
+
+
+def test_nothing_is_shared_by_two_attempts_inputs_clients_or_draws() -> None:
+    """Whoever repeats its random bytes with anything else has unrelated secrets."""
+    identities = [Identity(bytes([i]) * 32) for i in (1, 2)]
+    randomness, digests = [bytes([i]) * 32 for i in (3, 4)], [bytes([i]) * 32 for i in (5, 6)]
+    roster = ("a", "b")
+    found = [
+        secret
+        for drawn in randomness
+        for identity in identities
+        for context in digests
+        for plain_input in (*digests, bytes(32))
+        for secret in all_secrets(AttemptSecrets(drawn, identity, context, plain_input), roster)
+    ]
+    assert len(set(found)) == len(found) == 2 * 2 * 2 * 3 * 5
+    # Seeds and coefficients belong to one roster; the keys, which come before it, do not.
+    secrets = AttemptSecrets(randomness[0], identities[0], *digests)
+    one, other = (all_secrets(secrets, names) for names in (roster, ("a", "b", "c")))
+    assert [x == y for x, y in zip(one, other, strict=True)] == [True, True, False, False, True]
+
+
+LOW_ORDER = [0, 1, 2**255 - 20]
+LOW_ORDER += [0xB8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0]
+LOW_ORDER += [0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F]
+
+
+@pytest.mark.parametrize("high", [0, 1])
+@pytest.mark.parametrize("low", [*LOW_ORDER, 2**255 - 19, 2**255 - 18])
+def test_a_key_of_low_order_is_refused(low: int, high: int) -> None:
+    """The secret shared with it would be zero for everybody, however it is written."""
+    data = (low | high << 255).to_bytes(32, "little")
+    with pytest.raises(ValueError, match="shared key"):
+        X25519PrivateKey.from_private_bytes(bytes(range(32))).exchange(
+            X25519PublicKey.from_public_bytes(data)
+        )
+    with pytest.raises(BadKeyError):
+        AgreementKey(data)
+
+
+def small_order_points() -> list[bytes]:
+    """All encodings of points of Ed25519 whose order divides 8, from -x² + y² = 1 + dx²y².
+
+    Twice a point (x, y) has the height (x² + y²) / (1 - dx²y²).  Of order 1 and 2 are (0, ±1), of
+    order 4 those with y = 0, of order 8 those with x² = -y², that is dy⁴ + 2y² - 1 = 0.
+    """
+    q = 2**255 - 19
+    d = -121665 * pow(121666, q - 2, q) % q
+
+    def roots(square: int) -> list[int]:
+        for found in (pow(square, (q + 3) // 8, q) * pow(2, i * (q - 1) // 4, q) for i in (0, 1)):
+            if found * found % q == square % q:
+                return [found % q, -found % q]
+        return []
+
+    heights = {0, 1, q - 1}
+    for root in roots(1 + d):
+        heights |= set(roots((root - 1) * pow(d, q - 2, q)))
+    return [(y | bit << 255).to_bytes(32, "little") for y in sorted(heights) for bit in (0, 1)]
+
+
+def test_an_identity_key_of_small_order_is_refused() -> None:
+    """With the neutral point as a key, one signature fits every message."""
+    forged = b"\1" + bytes(31) + bytes(32)
+    neutral = Ed25519PublicKey.from_public_bytes(b"\1" + bytes(31))
+    for message in (b"one", b"other"):
+        neutral.verify(forged, message)
+    points = small_order_points()
+    assert len(points) == 10
+    for data in points:
+        with pytest.raises(BadKeyError):
+            PublicKey(data)
+    # The same points, written with y + q where that is below 2²⁵⁵.
+    q = 2**255 - 19
+    for y in range(19):
+        for bit in (0, 1):
+            with pytest.raises(BadKeyError):
+                PublicKey((y + q | bit << 255).to_bytes(32, "little"))
+    PublicKey(Identity(bytes(range(32))).public.data)
 
 
 def test_a_longer_mask_begins_with_the_shorter_one() -> None:
-    longest = mask(bytes(range(32)), 5000)
-    assert all(np.array_equal(mask(bytes(range(32)), n), longest[:n]) for n in (0, 1, 63, 4999))
+    longest = expand(bytes(range(32)), 5000)
+    assert all(np.array_equal(expand(bytes(range(32)), n), longest[:n]) for n in (0, 1, 63, 4999))
 
 
 # -- what masked vectors look like -------------------------------------------------------------
@@ -241,7 +401,7 @@ def masked_rounds() -> tuple[dict[str, Elements], ...]:
         sent = everyone.history[-1]
         codec = everyone.federation.codec(sent.context.capacity, sent.context.salt)
         found.append(
-            {name: codec.unpack(body_of(data).vector) for name, data in sent.answers.items()}
+            {name: codec.unpack(body_of(data).masked_vector) for name, data in sent.answers.items()}
         )
         everyone.server.abandon()
     return tuple(found)
@@ -293,21 +453,21 @@ def biased(key: bytes, length: int) -> Elements:
 
 
 BROKEN: dict[str, Maker] = {
-    "61 bits": lambda key, n: mask(key, n) >> np.uint64(1),
+    "61 bits": lambda key, n: expand(key, n) >> np.uint64(1),
     "remainders": biased,
-    "even numbers": lambda key, n: mask(key, n) & ~np.uint64(1),
-    "32 bits": lambda key, n: mask(key, n) & np.uint64(2**32 - 1),
-    "a byte": lambda key, n: mask(key, n) & np.uint64(255),
-    "every element twice": lambda key, n: np.repeat(mask(key, n), 2)[:n],
-    "sorted": lambda key, n: np.sort(mask(key, n)),
-    "53 bits": lambda key, n: mask(key, n) >> np.uint64(9) << np.uint64(9),
+    "even numbers": lambda key, n: expand(key, n) & ~np.uint64(1),
+    "32 bits": lambda key, n: expand(key, n) & np.uint64(2**32 - 1),
+    "a byte": lambda key, n: expand(key, n) & np.uint64(255),
+    "every element twice": lambda key, n: np.repeat(expand(key, n), 2)[:n],
+    "sorted": lambda key, n: np.sort(expand(key, n)),
+    "53 bits": lambda key, n: expand(key, n) >> np.uint64(9) << np.uint64(9),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_the_tests_notice_a_broken_mask(name: str) -> None:
+def test_the_tests_notice_a_broken_expand(name: str) -> None:
     n = sum(vector.size for one in masked_rounds() for vector in one.values())
-    assert failed(mask(b"a good mask".ljust(32), n)) == set()
+    assert failed(expand(b"a good mask".ljust(32), n)) == set()
     assert failed(BROKEN[name](b"a bad mask".ljust(32), n))
 
 
@@ -316,20 +476,20 @@ def test_the_tests_notice_a_mask_used_twice() -> None:
     everyone = Everyone(1, seed="reuse", capacity=1000, policy=Policy(minimum=1))
     codec = everyone.federation.codec(1000, b"salt")
     one, other = (codec.encode([[1, 1]], [count]) for count in (5, 7))
-    masked = [add(vector, mask(bytes(range(32)), codec.length)) for vector in (one, other)]
+    masked = [add(vector, expand(bytes(range(32)), codec.length)) for vector in (one, other)]
     assert [failed(vector) for vector in masked] == [set(), set()]
     bins, counts = codec.decode(difference(masked[1], masked[0]))
     assert (bins.tolist(), counts.tolist()) == ([[1, 1]], [2])
 
 
-def test_two_attempts_share_no_mask() -> None:
+def test_two_attempts_share_no_expand() -> None:
     """Nor two clients, two rounds or two pairs: no element is ever seen again."""
     everyone = Everyone(3, seed="attempts", capacity=200, first_capacity=2)
     everyone.round("full")
     points = [((i, j), 1) for i in range(6) for j in range(6)]
     everyone.histograms["c001"] = histogram(*points)
     everyone.round("delta")
-    assert everyone.server.ledger.attempt >= 5
+    assert everyone.server.ledger.attempt >= 6
     everyone.round("delta")
     masked = [step for step in everyone.history if step.stage is Stage.MASK]
     assert len(masked) >= 7
@@ -338,7 +498,7 @@ def test_two_attempts_share_no_mask() -> None:
     for step in masked:
         codec = everyone.federation.codec(step.context.capacity, step.context.salt)
         for data in step.answers.values():
-            elements += codec.unpack(body_of(data).vector).tolist()
+            elements += codec.unpack(body_of(data).masked_vector).tolist()
     assert len(set(elements)) == len(elements)
     keys = [
         key
@@ -400,10 +560,11 @@ def watched_rounds() -> tuple[Everyone, Watched, bytes, bytes, dict[str, dict[st
     root.addHandler(handler)
     root.setLevel(0)
     try:
-        messages = everyone.server.open("full")
+        everyone.round("full")
+        messages = everyone.server.open("delta")
         lost = {Stage.MASK: ["c004"], Stage.CONSENT: ["c005"]}
-        while everyone.server.stage is not Stage.DECIDED:
-            step = everyone.ask(messages, lost.get(everyone.server.stage, ()))
+        while everyone.stage is not Stage.DECIDED:
+            step = everyone.ask(messages, lost.get(everyone.stage, ()))
             # A message that is refused says why, and must not say more.
             for name, client in everyone.clients.items():
                 try:
@@ -411,12 +572,14 @@ def watched_rounds() -> tuple[Everyone, Watched, bytes, bytes, dict[str, dict[st
                 except ProtocolError as error:
                     representations.append(f"{error!r} {error}")
                 objects = [client, client.stage, client.ledger, client._identity]
+                objects += [client.ledger.pending, client._secrets(step.context)]
                 representations += map(repr, [*objects, client.federation, client.membership])
                 for kind in (Advertised, Shared, Sent):
                     if isinstance(client.stage, kind):
                         stages[kind.__name__.lower()][name] = client.stage
             server = everyone.server
             representations += map(repr, [server, server.ledger, server.result, step.context])
+            representations += map(repr, server.present.values())
             representations += [repr(Letter(data)) for data in step.asked.values()]
             messages = everyone.server.advance()
         everyone.commit()
@@ -433,19 +596,36 @@ def test_the_search_finds_what_is_there() -> None:
     everyone, watched, sent, _, _ = watched_rounds()
     salt = watched.given[SERVER][0]
     assert shown(salt, sent)
-    assert shown(everyone.identities["c000"].public, repr(everyone.membership).encode())
+    assert shown(everyone.identities["c000"].public.data, repr(everyone.membership).encode())
     for text in (str({"key": salt}), salt.hex(), f"{int.from_bytes(salt, 'little')}"):
         assert shown(salt, text.encode())
 
 
 def test_no_randomness_of_a_client_is_sent_or_shown() -> None:
-    """Its private keys, self-mask seeds and the coefficients of its sharings."""
+    """32 bytes in each attempt, and nothing else, are drawn."""
     everyone, watched, sent, text, _ = watched_rounds()
     for name in everyone.names:
         given = watched.given[name]
-        assert {len(secret) for secret in given} == {32, 48}
-        assert sum(len(secret) == 32 for secret in given) == 3
+        assert [len(secret) for secret in given] == [32, 32]
         for secret in given:
+            assert not shown(secret, sent)
+            assert not shown(secret, text)
+
+
+def test_nothing_that_follows_from_it_is_sent_or_shown() -> None:
+    """Private keys, self-mask seeds, coefficients and the input's digest, of all attempts."""
+    everyone, watched, sent, text, stages = watched_rounds()
+    for name in everyone.names:
+        shared = stages["shared"][name]
+        secrets = everyone.secrets_of(name, watched.given[name][-1], shared.context)
+        advertised = body_of(everyone.history[6].answers[name])
+        assert secrets.masking.public.data == advertised.masking_key
+        assert secrets.sharing.public.data == advertised.sharing_key
+        coefficients = secrets.coefficients(shared.roster)
+        found = [secrets._root, secrets.plain_input, secrets.seed(shared.roster)]
+        found += [secrets.sharing.private, secrets.masking.private]
+        found += [coefficients(48) for _ in range(6)]
+        for secret in found:
             assert not shown(secret, sent)
             assert not shown(secret, text)
 
@@ -456,7 +636,7 @@ def test_no_identity_is_sent_or_shown() -> None:
         assert not shown(identity.seed, sent)
         assert not shown(identity.seed, text)
     for secret in (Identity(b"i" * 32), Agreement(b"a" * 32)):
-        public = secret.public
+        public = secret.public.data
         assert b"i" * 8 not in repr(secret).encode()
         assert b"a" * 8 not in repr(secret).encode()
         assert public not in repr(secret).encode()
@@ -479,7 +659,7 @@ def test_a_plain_share_is_sent_only_where_the_protocol_reveals_it() -> None:
         for holder, stage in stages["sent"].items()
         for owner, shares in stage.held.items()
     }
-    # Everybody holds shares of five others, but for the one that never sent a vector.
+    # Everybody holds shares of five others, except for the one that never sent a vector.
     assert len(held) == 5 * 5
     revealing = {name for name in everyone.names if name not in ("c004", "c005")}
     for (holder, owner), (of_seed, of_key) in held.items():
@@ -488,7 +668,7 @@ def test_a_plain_share_is_sent_only_where_the_protocol_reveals_it() -> None:
         assert shown(of_key, sent) == (reveals and owner == "c004")
         assert not shown(of_seed, text)
         assert not shown(of_key, text)
-    reveals = everyone.history[ANSWERED.index(Stage.UNMASK)].answers
+    reveals = everyone.history[6 + ANSWERED.index(Stage.UNMASK)].answers
     assert set(reveals) == revealing
     for data in reveals.values():
         body = body_of(data)
@@ -500,4 +680,19 @@ def test_nothing_secret_is_left_after_a_reveal() -> None:
     everyone = Everyone(3, seed="left")
     everyone.decide("full")
     for client in everyone.clients.values():
+        assert isinstance(client.stage, Revealed)
         assert set(vars(client.stage)) == {"context"}
+    everyone.commit()
+    for client in everyone.clients.values():
+        # The random bytes go with the input of the attempt.
+        assert client.ledger.pending is None
+
+
+def test_a_share_kept_for_oneself_is_of_the_seed_alone() -> None:
+    """With a share of its own key, a client would be worth one more to whoever reads its memory."""
+    everyone = Everyone(4, seed="own share")
+    everyone.until(Stage.UNMASK)
+    for name, client in everyone.clients.items():
+        assert isinstance(client.stage, Consented)
+        assert len(client.stage.own_share) == SHARE_BYTES
+        assert name not in client.stage.held

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedforget.protocol.errors import BadShareError
-from fedforget.protocol.shares import PRIME, SHARE_BYTES, join, split
+from fedforget.protocol.shares import HASH_BYTES, PRIME, SHARE_BYTES, fingerprint, join, split
 
 VECTORS = json.loads(Path(__file__).with_name("vectors.json").read_text())["shares"]
 
@@ -43,6 +43,7 @@ def test_shares_are_the_twin_s(case: dict[str, Any]) -> None:
     secret, threshold = bytes.fromhex(case["secret"]), case["threshold"]
     shares = split(secret, case["holders"], threshold, entropy)
     assert [share.hex() for share in shares] == case["shares"]
+    assert [fingerprint(share).hex() for share in shares] == case["fingerprints"]
     assert next(left, None) is None
     by_holder = dict(zip(case["holders"], shares, strict=True))
     assert join(dict(list(by_holder.items())[-threshold:]), threshold) == secret
@@ -154,3 +155,15 @@ def test_a_share_counts_once() -> None:
     # Under another number it is another share, and gives another secret or none.
     with contextlib.suppress(BadShareError):
         assert join({1: share, 2: share}, 2) != bytes(range(32))
+
+
+def test_a_fingerprint_tells_shares_apart_and_shows_nothing_of_them() -> None:
+    random = Random(8)
+    shares = split(random.randbytes(32), range(1, 50), 5, random.randbytes)
+    found = [fingerprint(share) for share in shares]
+    assert {len(one) for one in found} == {HASH_BYTES}
+    assert len(set(found)) == len(shares)
+    for share, one in zip(shares, found, strict=True):
+        assert one not in share
+        flipped = bytes([share[0] ^ 1]) + share[1:]
+        assert fingerprint(flipped) != one

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +18,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from simulator.campaign import outcomes, report
 from simulator.faults import KINDS
 from simulator.schedule import run
+
+TAKEN_BACK = ("rollbacks", "directories restored", "servers restored", "new keys")
+COMMANDS = ("client recover", "server recover", "accepted to join alone", "cured")
+LISTS = (
+    "lists", "joined together", "joined alone", "wanted to leave together", "wanted to leave alone",
+    "suspended", "unsuspended", "gone", "empty epochs",
+)  # fmt: skip
+LIES = (
+    "attempts of a lying server", "rounds committed by a lying server",
+    "sums that show, to a lying server", "notices hidden", "forged notices", "replayed lies",
+    "plots", "split contexts", "split rosters", "split sharers", "split survivors",
+    "lists of a lying server", "lists that lie", "lists replaced",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -63,16 +77,49 @@ def campaign(seeds: range, jobs: int, console: Console) -> int:
                 progress.console.print(report(outcome), markup=False, soft_wrap=True)
             progress.advance(task)
     seconds = time.perf_counter() - start
-    _show(console, "Faults injected", tally, (*KINDS, "reordered"))
-    rest = sorted(kind for kind in tally if kind not in (*KINDS, "reordered"))
-    _show(console, "What happened", tally, tuple(rest))
-    faults = sum(tally[kind] for kind in (*KINDS, "reordered"))
-    console.print(
-        f"{len(seeds):,} schedules in {seconds:.0f} s, {faults:,} faults,"
-        f" {tally['rounds committed']:,} rounds committed, {tally['rounds aborted']:,} aborted,"
-        f" {tally['attempts']:,} attempts, {len(violations)} violations"
-    )
+    faults = (*KINDS, "reordered")
+    _show(console, "Faults injected", tally, faults)
+    _show(console, "Taken back, and the commands that followed", tally, (*TAKEN_BACK, *COMMANDS))
+    _show(console, "Membership", tally, LISTS)
+    _show(console, "Lies", tally, LIES)
+    _show_spoilers(console, tally)
+    shown = {*faults, *TAKEN_BACK, *COMMANDS, *LISTS, *LIES}
+    rest = sorted(kind for kind in tally if kind not in shown and not _is_spoiler(kind))
+    _show(console, "What else happened", tally, tuple(rest))
+    _conclude(console, tally, len(seeds), seconds, len(violations))
     return 1 if violations else 0
+
+
+def _conclude(
+    console: Console, tally: Counter[str], schedules: int, seconds: float, violations: int
+) -> None:
+    total: Callable[[tuple[str, ...]], int] = lambda kinds: sum(map(tally.__getitem__, kinds))  # noqa: E731
+    console.print(
+        f"{schedules:,} schedules in {seconds:.0f} s: {tally['honest servers']:,} with an honest"
+        f" server, {tally['lying servers']:,} with a lying one.\n"
+        f"{total((*KINDS, 'reordered')):,} faults, {total(('rollbacks',)):,} rollbacks,"
+        f" {total(('directories restored', 'servers restored')):,} restores,"
+        f" {tally['forged notices']:,} forged notices.\n"
+        f"{tally['rounds committed']:,} rounds committed, {tally['rounds aborted']:,} aborted,"
+        f" {tally['attempts'] + tally['attempts of a lying server']:,} attempts.\n"
+        f"{violations} violations"
+    )
+
+
+def _is_spoiler(kind: str) -> bool:
+    return kind.startswith("spoiler, ")
+
+
+def _show_spoilers(console: Console, tally: Counter[str]) -> None:
+    table = Table(title="Spoilers, and whether they were found")
+    table.add_column("kind")
+    how = ("named", "paired", "unnamed")
+    for one in how:
+        table.add_column(one, justify="right")
+    kinds = sorted({key.split(", ")[1].split(":")[0] for key in tally if _is_spoiler(key)})
+    for kind in kinds:
+        table.add_row(kind, *(f"{tally[f'spoiler, {kind}: {one}']:,}" for one in how))
+    console.print(table)
 
 
 def _show(console: Console, title: str, tally: Counter[str], kinds: tuple[str, ...]) -> None:

@@ -2,43 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from unittest.mock import patch
+
+from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
+from fedforget.protocol import client as client_module
 from fedforget.protocol.client import (
     Client,
     Consented,
-    Ledger,
+    Sent,
     Shared,
     Stage,
-    self_mask,
+    Step,
 )
-from fedforget.protocol.errors import ProtocolError
+from fedforget.protocol.errors import AloneError, Finding, OlderDirectoryError, ProtocolError
+from fedforget.protocol.history import Place
+from fedforget.protocol.ledger import Event, Followed, Ledger, Lock, Pending
+from fedforget.protocol.masks import AttemptSecrets, View, self_mask
 from fedforget.protocol.messages import (
     Body,
     Context,
     Delivery,
+    Letter,
     Masked,
     Notice,
     Open,
     Reveal,
+    Survivors,
     Unmask,
 )
-from fedforget.protocol.server import Outgoing, Result, Server
+from fedforget.protocol.rules import Requirements
+from fedforget.protocol.server import Decided, Outgoing, Result, Server
 from fedforget.scma import add
 from simulator.hosts import ClientHost, ServerHost
-from simulator.schedule import Parties
+from simulator.parties import Parties
 
-# -- clients -----------------------------------------------------------------------------------
+# -- clients that a lying server can use -------------------------------------------------------
 
 
-class AnswersForAnySurvivors(Client):
-    """Does not remember for whom it has revealed shares."""
+class SignsAnySurvivors(Client):
+    """Does not remember for whom it has signed."""
 
-    def _reveal(self, stage: Consented, unmask: Unmask) -> tuple[Stage, Ledger, Body]:
-        after, ledger, body = super()._reveal(stage, unmask)
-        return after, replace(ledger, answered=None), body
+    def _check_signed(self, ledger: Ledger, context: Context, alive: tuple[str, ...]) -> None:
+        pass
+
+    def _check_still_there(self, lock: Lock, names: tuple[str, ...]) -> None:
+        pass
+
+
+class ForgetsAtANewList(Client):
+    """Remembers for whom it has signed under this list only."""
+
+    def _check_still_there(self, lock: Lock, names: tuple[str, ...]) -> None:
+        pass
+
+
+class NeedsNobody(Client):
+    """Goes on however few are left."""
+
+    def _requirements(self, context: Context) -> Requirements:
+        needed = super()._requirements(context)
+        return replace(needed, everyone=False, present=1)
+
+
+class RevealsUnsigned(Client):
+    """Does not look at the signatures of the others."""
+
+    def _reveal(
+        self, stage: Consented, unmask: Unmask, message: bytes
+    ) -> tuple[Stage, Ledger, Body]:
+        with patch.object(client_module, "check_consents", lambda *arguments: None):
+            return super()._reveal(stage, unmask, message)
+
+
+class FollowsAnything(Client):
+    """Does not look at the signatures of a notice."""
+
+    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+        with patch.object(client_module, "check_consents", lambda *arguments: None):
+            return super()._with_notice(ledger, letter)
+
+
+class JoinsAloneUnknowingly(Client):
+    """Does not count who joins with it."""
+
+    def _check_joining(self, *arguments: object) -> None:
+        pass
+
+
+class AdoptsAnyList(ClientHost):
+    """Does not count who joins with it, and takes the list over."""
+
+    def adopt(self, signed: object) -> None:
+        alone, self.alone = self.alone, True
+        try:
+            super().adopt(signed)  # type: ignore[arg-type]
+        finally:
+            self.alone = alone
+
+
+class LetsOneLeave(Client):
+    """Does not count the leavers."""
+
+    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[Stage, Ledger, Body]:
+        with patch.object(client_module, "check_leavers", lambda *arguments: None):
+            return super()._consent(stage, survivors)
+
+    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+        with patch("fedforget.protocol.history.check_leavers", lambda *arguments: None):
+            return super()._with_notice(ledger, letter)
+
+
+class MasksFromTheAttemptAlone(Client):
+    """Its masks follow from the attempt, and not from fresh bytes and the input."""
+
+    def _secrets(self, context: Context, pending: Pending | None = None) -> AttemptSecrets:
+        secrets = super()._secrets(context, pending)
+        return AttemptSecrets(bytes(32), secrets.identity, secrets.context, b"")
+
+
+# -- clients that are wrong by themselves ------------------------------------------------------
 
 
 class MovesBaseEarly(Client):
@@ -46,41 +132,38 @@ class MovesBaseEarly(Client):
 
     def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
         after, ledger, body = super()._send(stage, delivery)
-        return after, replace(ledger, base=ledger.pending), body
+        assert ledger.pending is not None
+        return after, with_fields(ledger, base=ledger.pending.plain_input), body
 
 
 class CountsPendingTwice(Client):
     """Overlooks that a commit has counted its change, and sends it again."""
 
-    def _with_notice(self, ledger: Ledger, context: Context, notice: Notice) -> Ledger:
-        after = super()._with_notice(ledger, context, notice)
-        return replace(after, base=ledger.base)
+    def _moved(
+        self, ledger: Ledger, after: Place, context: Context, notice: Notice, data: bytes
+    ) -> tuple[Ledger, Followed]:
+        moved, event = super()._moved(ledger, after, context, notice, data)
+        return with_fields(moved, base=ledger.base), event
 
 
 class SendsAnOldHistogram(Client):
-    """Keeps what it sent in an aborted round, and sends that again in the next one."""
+    """Keeps what it fixed for an earlier attempt, and sends that again."""
 
-    def _open(self, context: Context, opening: Open) -> tuple[Stage, Ledger, Body]:
-        after, ledger, body = super()._open(context, opening)
-        if ledger.pending is None and self.ledger.pending_round > ledger.committed[1]:
-            pending = self.ledger.pending
-            ledger = replace(ledger, pending=pending, pending_round=context.round)
-        return after, ledger, body
+    _first: Histogram | None = None
 
-
-class TakesAnyNotice(Client):
-    """Moves its base on every notice, also on one that does not count it."""
-
-    def _with_notice(self, ledger: Ledger, context: Context, notice: Notice) -> Ledger:
-        after = super()._with_notice(ledger, context, notice)
-        return after if ledger.pending is None else replace(after, base=ledger.pending)
+    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+        fixed = super()._plain_input(ledger, context, opening)
+        self._first = self._first or fixed
+        return self._first
 
 
 class RevealsTooMuch(Client):
     """Reveals its shares of everybody's masking key."""
 
-    def _reveal(self, stage: Consented, unmask: Unmask) -> tuple[Stage, Ledger, Body]:
-        after, ledger, body = super()._reveal(stage, unmask)
+    def _reveal(
+        self, stage: Consented, unmask: Unmask, message: bytes
+    ) -> tuple[Stage, Ledger, Body]:
+        after, ledger, body = super()._reveal(stage, unmask, message)
         assert isinstance(body, Reveal)
         keys = tuple((name, shares[1]) for name, shares in sorted(stage.held.items()))
         return after, ledger, Reveal(body.seeds, keys)
@@ -90,61 +173,98 @@ class SendsInTheClear(Client):
     """Forgets to put its masks on."""
 
     def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
-        after, ledger, _ = super()._send(stage, delivery)
-        _, change = self._change(stage.context)
+        after, ledger, body = super()._send(stage, delivery)
+        assert isinstance(body, Masked)
         codec = self.federation.codec(stage.context.capacity, stage.context.salt)
+        change = _change(ledger, stage.context)
         vector = codec.encode(change.points(), change.counts())
-        return after, ledger, Masked(codec.pack(vector))
+        return after, ledger, with_fields(body, masked_vector=codec.pack(vector))
 
 
 class MasksForItselfAlone(Client):
     """Leaves the masks for its neighbours out: the sum is right, and each vector can be read."""
 
     def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
-        after, ledger, _ = super()._send(stage, delivery)
-        context = stage.context
-        _, change = self._change(context)
-        codec = self.federation.codec(context.capacity, context.salt)
+        after, ledger, body = super()._send(stage, delivery)
+        assert isinstance(body, Masked)
+        codec = self.federation.codec(stage.context.capacity, stage.context.salt)
+        change = _change(ledger, stage.context)
+        view = View(stage.context.digest, stage.roster, delivery.sharers)
+        seed = self._secrets(stage.context).seed(stage.roster)
         vector = codec.encode(change.points(), change.counts())
-        vector = add(vector, self_mask(stage.seed, context, self.name, codec.length))
-        return after, ledger, Masked(codec.pack(vector))
+        vector = add(vector, self_mask(seed, view, self.name, codec.length))
+        return after, ledger, with_fields(body, masked_vector=codec.pack(vector))
+
+
+def _change(ledger: Ledger, context: Context) -> Histogram:
+    assert ledger.pending is not None
+    if context.kind == "full":
+        return ledger.pending.plain_input
+    assert ledger.base is not None
+    return ledger.pending.plain_input - ledger.base
 
 
 class RemembersRefusals(Client):
     """Changes its ledger although it refuses the message."""
 
-    def receive(self, data: bytes) -> bytes | None:
+    def handle(self, data: bytes) -> Step:
         try:
-            return super().receive(data)
+            return super().handle(data)
         except ProtocolError:
-            epoch, round_, attempt = self.ledger.seen
-            self.ledger = replace(self.ledger, seen=(epoch, round_, attempt + 1))
+            self.ledger = with_fields(self.ledger, seen=self.ledger.seen + 1)
             raise
+
+
+class TrustsItsDirectory(Client):
+    """Goes on with an older directory as if nothing had been counted since."""
+
+    def _moved(
+        self, ledger: Ledger, after: Place, context: Context, notice: Notice, data: bytes
+    ) -> tuple[Ledger, Followed]:
+        try:
+            return super()._moved(ledger, after, context, notice, data)
+        except OlderDirectoryError:
+            moved = with_fields(ledger, place=after, pending=None, lock=None)
+            return moved, Followed(context.round, data, context, None, False)
+
+
+class TakesTheBackupForTheTruth(Client):
+    """Goes on with an older directory in full rounds, and brings back what was forgotten."""
+
+    def _moved(
+        self, ledger: Ledger, after: Place, context: Context, notice: Notice, data: bytes
+    ) -> tuple[Ledger, Followed]:
+        recovering = with_fields(ledger, recovering=True)
+        return super()._moved(recovering, after, context, notice, data)
+
+
+class LeavesWithoutTheOthers(Client):
+    """Sends nothing as soon as it wants to leave."""
+
+    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+        try:
+            fixed = super()._plain_input(ledger, context, opening)
+        except AloneError:
+            return Histogram(len(self.federation.levels))
+        return fixed if ledger.leaving is None else Histogram(len(self.federation.levels))
 
 
 class KeepsItsLedgerToItself(ClientHost):
     """Does not let the observer compare its base, so that only the sums can tell."""
 
-    def _store(self, data: bytes, answer: bytes | None) -> None:
-        assert self.process is not None
-        self.ledger = self.process.ledger
-        if answer is not None:
-            shown = self.process.ledger
-            self.process.ledger = replace(shown, committed=(0, 0))
-            self._observe(self, data, answer, self._taken)
-            self.process.ledger = shown
+    quiet = True
 
 
 class SendsBeforeItStores(ClientHost):
-    """Sends the answer first; a kill in between leaves it with the ledger of before."""
+    """Sends the answer first; a kill in between leaves it with the directory of before."""
 
-    def _conclude(self, data: bytes, answer: bytes | None) -> bytes | None:
-        stored = self.ledger
-        self._store(data, answer)
+    def _conclude(self, data: bytes, step: Step) -> bytes | None:
+        stored = self.directory
+        self._store(data, step)
         if self._fate.strikes("client_killed_before_storing"):
-            self.ledger = stored
+            self.directory = stored
             self.kill()
-        return answer
+        return step.answer
 
 
 # -- servers -----------------------------------------------------------------------------------
@@ -153,37 +273,59 @@ class SendsBeforeItStores(ClientHost):
 class CountsTheVanished(Server):
     """Its notice counts all who shared secrets, also those whose vectors never came."""
 
-    def commit(self, model: bytes) -> list[Outgoing]:
-        assert self.result is not None
-        self.result = replace(self.result, survivors=self._sharers)
-        return super().commit(model)
+    def _decide(self, stage):  # type: ignore[no-untyped-def]
+        messages = super()._decide(stage)
+        if isinstance(self.stage, Decided):
+            self.stage.result = replace(self.stage.result, survivors=stage.sharers)  # type: ignore[misc]
+        return messages
 
 
 class AcceptsAnyShares(Server):
     """Takes shares that it has not asked for."""
 
-    def _check_reveal(self, name: str, body: Reveal) -> None:
-        pass
+    def _check_answer(self, stage, name: str, body: Body) -> None:  # type: ignore[no-untyped-def]
+        if not isinstance(body, Reveal):
+            super()._check_answer(stage, name, body)
 
 
-class ForgetsWhomItExposed(Server):
-    """Invites everybody after an attempt that may have been unmasked."""
+class ForgetsWhoSigned(Server):
+    """Invites everybody after an attempt whose survivors were signed."""
 
-    def _ask_to_unmask(self) -> list[Outgoing]:
-        messages = super()._ask_to_unmask()
-        self.ledger = replace(self.ledger, exposed=None)
+    def _list_survivors(self, stage):  # type: ignore[no-untyped-def]
+        messages = super()._list_survivors(stage)
+        self.ledger = with_fields(self.ledger, lock=None)
         return messages
 
 
 class RepeatsNoNotice(Server):
-    """Does not tell of its last commit when it opens a round."""
+    """Does not tell of earlier commits when it opens a round."""
 
-    def _open_attempt(self, kind: str, capacity: int) -> list[Outgoing]:
-        notice = self.ledger.notice
-        self.ledger = replace(self.ledger, notice=None)
-        messages = super()._open_attempt(kind, capacity)
-        self.ledger = replace(self.ledger, notice=notice)
-        return messages
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        self._notices = lambda after: ()
+
+
+class BlamesTheComplainer(Server):
+    """Takes whoever complains of a share for the one who spoils."""
+
+    def _list_survivors(self, stage):  # type: ignore[no-untyped-def]
+        with patch("fedforget.protocol.server.judge", _blame_the_complainer):
+            return super()._list_survivors(stage)
+
+
+def _blame_the_complainer(
+    unreadable: Mapping[str, frozenset[str]], colluders: int
+) -> list[Finding]:
+    names = sorted({name for complainers in unreadable.values() for name in complainers})
+    return [Finding((name,), f"{name} complains") for name in names]
+
+
+class NamesNobody(Server):
+    """Keeps no findings: whoever spoils can go on for ever."""
+
+    def _find(self, finding: Finding) -> None:
+        if not finding.members:
+            super()._find(finding)
 
 
 class StoresInTwoSteps(ServerHost):
@@ -217,65 +359,111 @@ class CommitsTwice(ServerHost):
         self._result = None
 
 
+class RecoversWithoutAFullRound(ServerHost):
+    """Goes on with the aggregate of the backup."""
+
+    def recover(self, greetings: Sequence[tuple[Sequence[bytes], Sequence[bytes], int]]) -> int:
+        aggregate = self.store.aggregate
+        found = super().recover(greetings)
+        self.running.ledger = with_fields(self.running.ledger, full_due=False)
+        self.store = replace(self.store, ledger=self.running.ledger, aggregate=aggregate)
+        return found
+
+
 @dataclass(frozen=True)
 class Flaw:
-    """Broken parties, how that shows, and the faults without which it could not."""
+    """Broken parties, how that shows, and the conditions without which it could not.
+
+    ``shows`` are texts of which a violation must contain one, ``seed`` is where to begin to look.
+    """
 
     parties: Parties
-    shows: str
+    shows: tuple[str, ...]
+    lying: bool = False
     faults: Mapping[str, float] = field(default_factory=dict)
+    trouble: str | None = None
+    seed: int = 0
 
+
+_EXPOSED = ("must be in it", "follows from the sums that show")
+_FORKED = ("follow different commits",)
+_BASE = ("for what it is counted with", "has a base and is not counted")
+_SUM = ("and what was committed adds up to",)
 
 FLAWS = {
-    "answers for any survivors": Flaw(
-        Parties(client=AnswersForAnySurvivors),
-        "answered for the survivors",
-        {"server_killed": 0.03, "pried": 1.0, "impatient": 0.05},
+    "signs any survivors": Flaw(
+        Parties(client=SignsAnySurvivors), (*_EXPOSED, *_FORKED), lying=True
     ),
-    "moves its base without a notice": Flaw(
-        Parties(client=MovesBaseEarly), "for what it is counted with"
+    "forgets at a new list": Flaw(Parties(client=ForgetsAtANewList), _EXPOSED, lying=True),
+    "needs nobody": Flaw(Parties(client=NeedsNobody), _EXPOSED, lying=True),
+    "reveals unsigned": Flaw(Parties(client=RevealsUnsigned), ("for a set that only",), lying=True),
+    "follows anything": Flaw(Parties(client=FollowsAnything), _FORKED, lying=True),
+    "joins alone unknowingly": Flaw(
+        Parties(client=JoinsAloneUnknowingly, client_host=AdoptsAnyList), _EXPOSED, lying=True
     ),
-    "counts a pending change twice": Flaw(
-        Parties(client=CountsPendingTwice), "for what it is counted with"
+    "lets one leave": Flaw(Parties(client=LetsOneLeave), _EXPOSED, lying=True),
+    "masks from the attempt alone": Flaw(
+        Parties(client=MasksFromTheAttemptAlone), ("under one mask",), lying=True
     ),
+    "leaves without the others": Flaw(Parties(client=LeavesWithoutTheOthers), _EXPOSED, lying=True),
+    "moves its base without a notice": Flaw(Parties(client=MovesBaseEarly), _BASE),
+    "counts a pending change twice": Flaw(Parties(client=CountsPendingTwice), _BASE),
     "counts a pending change twice, unseen": Flaw(
-        Parties(client=CountsPendingTwice, client_host=KeepsItsLedgerToItself),
-        "and what was committed adds up to",
+        Parties(client=CountsPendingTwice, client_host=KeepsItsLedgerToItself), _SUM
     ),
     "sends an old histogram": Flaw(
-        Parties(client=SendsAnOldHistogram), "it did not look at its data"
+        Parties(client=SendsAnOldHistogram), ("not its present histogram",)
     ),
-    "takes any notice": Flaw(Parties(client=TakesAnyNotice), "for what it is counted with"),
     "reveals too much": Flaw(
-        Parties(client=RevealsTooMuch, server=AcceptsAnyShares),
-        "both the seed and the masking key",
+        Parties(client=RevealsTooMuch, server=AcceptsAnyShares), ("must be in it",)
     ),
-    "sends in the clear": Flaw(Parties(client=SendsInTheClear), "without masks"),
+    "sends in the clear": Flaw(Parties(client=SendsInTheClear), ("without masks",)),
     "masks for itself alone": Flaw(
-        Parties(client=MasksForItselfAlone), "can take the masks off the vector"
+        Parties(client=MasksForItselfAlone), ("can take the masks off the vector",)
     ),
-    "remembers refusals": Flaw(Parties(client=RemembersRefusals), "although it refused a message"),
+    "remembers refusals": Flaw(
+        Parties(client=RemembersRefusals), ("although it refused a message",)
+    ),
+    "trusts its directory": Flaw(
+        Parties(client=TrustsItsDirectory), (*_BASE, *_SUM), trouble="client restored"
+    ),
+    "takes the backup for the truth": Flaw(
+        Parties(client=TakesTheBackupForTheTruth),
+        ("are counted again",),
+        trouble="client restored",
+    ),
     "sends before it stores": Flaw(
         Parties(client_host=SendsBeforeItStores),
-        "no longer knows what it is counted with",
-        {"client_killed_before_storing": 0.05},
+        ("OlderDirectoryError",),
+        faults={"client_killed_before_storing": 0.05},
     ),
     "counts the vanished": Flaw(
-        Parties(server=CountsTheVanished), "in which it sent nothing", {"dropped": 0.03}
+        Parties(server=CountsTheVanished),
+        ("in which it sent nothing",),
+        faults={"client_killed_before_sending": 0.03},
     ),
-    "forgets whom it exposed": Flaw(Parties(server=ForgetsWhomItExposed), "SecondSurvivorSetError"),
+    "forgets who signed": Flaw(
+        Parties(server=ForgetsWhoSigned),
+        ("does not become whole", "refused an honest message"),
+        faults={"server_killed": 0.03, "impatient": 0.05},
+    ),
     "repeats no notice": Flaw(
-        Parties(server=RepeatsNoNotice), "no longer knows what it is counted with"
+        Parties(server=RepeatsNoNotice), ("does not become whole", "refused an honest")
+    ),
+    "blames the complainer": Flaw(
+        Parties(server=BlamesTheComplainer), ("honest members are blamed",), trouble="spoiler"
+    ),
+    "names nobody": Flaw(
+        Parties(server=NamesNobody), ("does not become whole",), trouble="spoiler"
     ),
     "stores in two steps": Flaw(
-        Parties(server_host=StoresInTwoSteps),
-        "and what was committed adds up to",
-        {"server_killed_before_storing": 0.08},
+        Parties(server_host=StoresInTwoSteps), _SUM, faults={"server_killed_before_storing": 0.08}
     ),
     "commits twice": Flaw(
-        Parties(server_host=CommitsTwice),
-        "and what was committed adds up to",
-        {"server_killed_before_sending": 0.08},
+        Parties(server_host=CommitsTwice), _SUM, faults={"server_killed_before_sending": 0.08}
+    ),
+    "recovers without a full round": Flaw(
+        Parties(server_host=RecoversWithoutAFullRound), _SUM, trouble="server restored"
     ),
 }
 """Each flaw by its name."""

@@ -1,9 +1,12 @@
-"""What the clients would like to be counted with, and the model that follows from the sum."""
+"""The records of every client, the histograms that follow from them, and the model of the sum."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,6 +18,9 @@ from fedforget.configuration import Configuration
 from fedforget.digests import Digest
 from fedforget.runtime.local import LocalFederation
 
+Records = Mapping[int, Any]
+"""A client's records by their ids."""
+
 
 class Model(Protocol):
     """Follows the aggregate."""
@@ -24,86 +30,137 @@ class Model(Protocol):
         ...
 
 
-class Data(Protocol):
-    """The data of every client."""
+class Data(ABC):
+    """The data of every client, record by record.
+
+    Attributes
+    ----------
+    levels : the grid's bins along each feature.
+    forgotten : ids that each client has erased and not imported again, as its operator knows them.
+    """
 
     levels: tuple[int, ...]
 
-    def enrol(self, name: str) -> int:
-        """Give a new client some data; returns the most points that its histogram may have."""
-        ...
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.forgotten: dict[str, dict[int, Any]] = {}
+        self._records: dict[str, dict[int, Any]] = {}
+        self._next_id = 0
 
+    @abstractmethod
     def current(self, name: str) -> Histogram: ...
 
-    def change(self, name: str) -> str:
-        """Learn or forget something; says which."""
-        ...
+    @abstractmethod
+    def enrol(self, name: str) -> int:
+        """Give a new client some data; returns the most points that its histogram may have."""
 
-    def clear(self, name: str) -> None:
-        """Forget everything of a client."""
-        ...
-
+    @abstractmethod
     def new_model(self) -> Model: ...
 
+    @abstractmethod
     def fresh_digest(self, names: tuple[str, ...]) -> bytes:
         """Digest of a fresh fit on the data of these clients."""
-        ...
+
+    @abstractmethod
+    def _drawn(self, name: str) -> Any:
+        """A new record."""
+
+    def _added(self, name: str, records: Records) -> None:
+        """Some records are new."""
+
+    def _removed(self, name: str, ids: list[int]) -> None:
+        """Some records are gone."""
+
+    def records(self, name: str) -> frozenset[int]:
+        return frozenset(self._records[name])
+
+    def change(self, name: str) -> str:
+        """Learn something, forget something, or import something erased again; says which."""
+        roll = self.rng.random()
+        if self._records[name] and roll < 0.5:
+            self.forget(name, [self.rng.choice(list(self._records[name]))])
+            return "forget"
+        erased = [one for one in self.forgotten[name] if one not in self._records[name]]
+        if erased and roll > 0.95:
+            again = self.rng.choice(erased)
+            self._add(name, {again: self.forgotten[name].pop(again)})
+            return "imported again"
+        self.learn(name)
+        return "learn"
+
+    def learn(self, name: str) -> None:
+        self._next_id += 1
+        self._add(name, {self._next_id: self._drawn(name)})
+
+    def forget(self, name: str, ids: list[int]) -> None:
+        for one in ids:
+            self.forgotten[name][one] = self._records[name].pop(one)
+        self._removed(name, ids)
+
+    def _add(self, name: str, records: Records) -> None:
+        self._records[name].update(records)
+        if records:
+            self._added(name, records)
+
+    # -- backups -------------------------------------------------------------------------------
+
+    def snapshot(self, name: str) -> Records:
+        return dict(self._records[name])
+
+    def restore(self, name: str, snapshot: Records) -> None:
+        """Take a client's records back to an earlier moment."""
+        now = self._records[name]
+        gone = [one for one in now if one not in snapshot]
+        for one in gone:
+            del now[one]
+        if gone:
+            self._removed(name, gone)
+        self._add(name, {one: value for one, value in snapshot.items() if one not in now})
+
+    def reapply(self, name: str) -> None:
+        """Erase again what was erased since the backup."""
+        again = [one for one in self._records[name] if one in self.forgotten[name]]
+        if again:
+            self.forget(name, again)
 
 
 # -- made-up histograms ------------------------------------------------------------------------
 
 
-class DrawnData:
-    """Histograms at random, over few points, so that clients share some and changes cancel."""
+class DrawnData(Data):
+    """Records at few points, so that clients share some and changes cancel."""
 
     def __init__(self, rng: Random) -> None:
-        self._rng = rng
-        n_features = rng.randint(1, 3)
+        super().__init__(rng)
+        n_features = rng.randint(1, 2)
         # Beyond 60 bits a bin needs words behind its head.
-        largest = rng.choice((3, 20, 2**21, 2**30))
+        largest = rng.choice((3, 20, 2**21, 2**31))
         self.levels = tuple(rng.randint(2, largest) for _ in range(n_features))
         self._pool = [
-            tuple(rng.randrange(level) for level in self.levels) for _ in range(rng.randint(3, 16))
+            tuple(rng.randrange(level) for level in self.levels) for _ in range(rng.randint(3, 9))
         ]
-        self._counts: dict[str, dict[tuple[int, ...], int]] = {}
         self._capacity: dict[str, int] = {}
 
     def enrol(self, name: str) -> int:
-        capacity = self._capacity.setdefault(name, self._rng.randint(1, 5))
-        self._counts[name] = {}
-        for _ in range(self._rng.randint(0, 6)):
-            self._learn(name)
-        return capacity
+        self._records[name], self.forgotten[name] = {}, {}
+        self._capacity[name] = self.rng.randint(1, 3)
+        for _ in range(self.rng.randint(0, 4)):
+            self.learn(name)
+        return self._capacity[name]
+
+    def _drawn(self, name: str) -> Any:
+        used = {point for point, _ in self._records[name].values()}
+        used |= {point for point, _ in self.forgotten[name].values()}
+        full = len(used) >= self._capacity[name]
+        point = self.rng.choice(sorted(used) if full else self._pool)
+        return point, self.rng.randint(1, 9)
 
     def current(self, name: str) -> Histogram:
-        counts = self._counts[name]
+        counts: Counter[tuple[int, ...]] = Counter()
+        for point, count in self._records[name].values():
+            counts[point] += count
         points = np.array(list(counts), dtype=np.int64).reshape(len(counts), len(self.levels))
         return Histogram.of(points, np.array(list(counts.values()), dtype=np.int64))
-
-    def change(self, name: str) -> str:
-        if self._counts[name] and self._rng.random() < 0.5:
-            return self._forget(name)
-        return self._learn(name)
-
-    def _learn(self, name: str) -> str:
-        counts, point = self._counts[name], self._rng.choice(self._pool)
-        if len(counts) >= self._capacity[name] and point not in counts:
-            point = self._rng.choice(list(counts))
-        counts[point] = counts.get(point, 0) + self._rng.randint(1, 9)
-        return "learn"
-
-    def _forget(self, name: str) -> str:
-        counts = self._counts[name]
-        point = self._rng.choice(list(counts))
-        left = self._rng.randint(0, counts[point] - 1)
-        if left:
-            counts[point] = left
-        else:
-            del counts[point]
-        return "forget"
-
-    def clear(self, name: str) -> None:
-        self._counts[name] = {}
 
     def new_model(self) -> Model:
         return DigestOnly()
@@ -124,12 +181,12 @@ class DigestOnly:
 # -- real records ------------------------------------------------------------------------------
 
 
-class RecordData:
+class RecordData(Data):
     """Real records, clustered at their clients, and the real model at the server."""
 
     def __init__(self, rng: Random) -> None:
-        self._rng = rng
-        n_features = rng.randint(1, 3)
+        super().__init__(rng)
+        n_features = rng.randint(1, 2)
         self._config = Configuration(
             n_clusters=rng.randint(1, 3),
             local_clusters=rng.randint(1, 3),
@@ -146,14 +203,15 @@ class RecordData:
         self._root = Secret(rng.randbytes(16))
         self._federation = LocalFederation(self._config, self._root)
         self.levels = tuple(self._config.grid.levels.tolist())
-        self._records: dict[str, dict[int, tuple[float, ...]]] = {}
-        self._next_id = 0
 
     def enrol(self, name: str) -> int:
-        self._records.setdefault(name, {})
-        for _ in range(self._rng.randint(1, 4)):
-            self._learn(name)
+        self._records[name], self.forgotten[name] = {}, {}
+        for _ in range(self.rng.randint(1, 3)):
+            self.learn(name)
         return self._config.local_clusters_of(name)
+
+    def _drawn(self, name: str) -> Any:
+        return tuple(self.rng.random() for _ in self.levels)
 
     def current(self, name: str) -> Histogram:
         client = self._federation.clients.get(name)
@@ -161,28 +219,11 @@ class RecordData:
             return Histogram(len(self.levels))
         return self._config.histogram_of(client.partition)
 
-    def change(self, name: str) -> str:
-        records = self._records[name]
-        if records and self._rng.random() < 0.5:
-            self._forget(name, [self._rng.choice(list(records))])
-            return "forget"
-        self._learn(name)
-        return "learn"
+    def _added(self, name: str, records: Records) -> None:
+        _learn_at(self._federation, {name: records})
 
-    def _learn(self, name: str) -> None:
-        record = tuple(self._rng.random() for _ in self.levels)
-        self._next_id += 1
-        self._records[name][self._next_id] = record
-        _learn_at(self._federation, {name: {self._next_id: record}})
-
-    def _forget(self, name: str, ids: list[int]) -> None:
+    def _removed(self, name: str, ids: list[int]) -> None:
         self._federation.forget(self._federation.find(np.array(ids)))
-        for identifier in ids:
-            del self._records[name][identifier]
-
-    def clear(self, name: str) -> None:
-        if self._records[name]:
-            self._forget(name, list(self._records[name]))
 
     def new_model(self) -> Model:
         return Replayed(self._config)
@@ -194,9 +235,7 @@ class RecordData:
         return bytes.fromhex(digest)
 
 
-def _learn_at(
-    federation: LocalFederation, records: dict[str, dict[int, tuple[float, ...]]]
-) -> None:
+def _learn_at(federation: LocalFederation, records: Mapping[str, Records]) -> None:
     rows = [
         (name, identifier, record)
         for name, held in records.items()

@@ -1,4 +1,4 @@
-"""What may go wrong, how often, and the count of how often it did."""
+"""What may go wrong by itself, how often, and the count of how often it did."""
 
 from __future__ import annotations
 
@@ -33,30 +33,28 @@ class Rates:
     server_killed_before_sending: float = 0.0
     server_killed_while_sending: float = 0.0
 
-    lost_for_good: float = 0.0
-    ledger_lost: float = 0.0
-    pried: float = 0.0
+    away_for_long: float = 0.0
+    thawed: float = 0.0
 
 
 _RARE_AND_FREQUENT = {
-    "dropped": (0.01, 0.06),
-    "delayed": (0.02, 0.10),
+    "dropped": (0.01, 0.05),
+    "delayed": (0.02, 0.08),
     "duplicated": (0.05, 0.20),
-    "truncated": (0.005, 0.03),
-    "corrupted": (0.005, 0.03),
+    "truncated": (0.005, 0.02),
+    "corrupted": (0.005, 0.02),
     "replayed": (0.02, 0.10),
     "misdirected": (0.01, 0.03),
-    "client_killed": (0.002, 0.01),
+    "client_killed": (0.001, 0.005),
     "server_killed": (0.002, 0.01),
-    "impatient": (0.005, 0.05),
-    "client_killed_before_storing": (0.003, 0.02),
-    "client_killed_before_sending": (0.003, 0.02),
+    "impatient": (0.005, 0.03),
+    "client_killed_before_storing": (0.003, 0.01),
+    "client_killed_before_sending": (0.003, 0.01),
     "server_killed_before_storing": (0.01, 0.05),
     "server_killed_before_sending": (0.01, 0.05),
     "server_killed_while_sending": (0.01, 0.05),
-    "lost_for_good": (0.05, 0.20),
-    "ledger_lost": (0.3, 0.8),
-    "pried": (0.3, 1.0),
+    "away_for_long": (0.2, 0.5),
+    "thawed": (0.05, 0.3),
 }
 
 KINDS = tuple(field.name for field in fields(Rates))

@@ -1,25 +1,65 @@
 """Parties as processes that may die: what they store outlives them, and nothing else does.
 
 A party stores before it sends.  It may die before it stores, and then nobody has heard of what it
-did, or after, and then it remembers an answer that nobody has got.
+did, or after, and then it remembers an answer that nobody has got.  A machine may also be taken
+back to an earlier moment, its memory included, and a directory to an older backup of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client
-from fedforget.protocol.client import Ledger as ClientLedger
-from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.federation import Federation, Membership
+from fedforget.protocol.client import Client, Step, check_adoption
+from fedforget.protocol.errors import OlderDirectoryError, ProtocolError
+from fedforget.protocol.federation import Federation
+from fedforget.protocol.history import link_of
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.ledger import Followed, Leaving, dump, load
+from fedforget.protocol.ledger import Ledger as ClientLedger
+from fedforget.protocol.membership import Membership, SignedMembership
+from fedforget.protocol.memory import freeze, thaw
+from fedforget.protocol.messages import Kind, Letter, Notice
 from fedforget.protocol.server import Ledger as ServerLedger
 from fedforget.protocol.server import Outgoing, Result, Server
-from simulator.data import Data, Model
+from simulator.data import Data, Model, Records
 from simulator.faults import Fate, KilledError, ViolationError
+
+
+@dataclass(frozen=True)
+class Directory:
+    """What a client's disk holds; one transaction replaces all of it."""
+
+    ledger: ClientLedger | None
+    lists: tuple[SignedMembership, ...]
+    notices: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def memberships(self) -> tuple[Membership, ...]:
+        return tuple(one.membership for one in self.lists)
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A moment of a client's life; ``memory`` is that of its process, if it had one."""
+
+    directory: Directory
+    records: Records
+    memory: bytes | None
+
+
+@dataclass
+class Answer:
+    """A step that a client has stored, and what came of it."""
+
+    message: bytes
+    step: Step
+    before: ClientLedger
+    taken: Histogram | None
+    records: frozenset[int]
 
 
 class ClientHost:
@@ -27,58 +67,88 @@ class ClientHost:
 
     Parameters
     ----------
-    name, identity, federation, membership : as for a client.
+    name, identity, federation : as for a client.
     data : gives the histogram that it would like to be counted with.
     fate : decides where it dies, and is the source of its random bytes.
-    observe : called with (message, answer, histogram taken) before an answer leaves.
+    observe : called with every answer before it leaves.
     party : the class of the process.
 
     Attributes
     ----------
-    ledger, membership : what is stored.
+    directory : what is stored.
     process : None while it is dead.
-    lost : it will not come back by itself.
-    leaving : it has forgotten all its data and waits to be counted with nothing.
-    amnesic : its store was lost, and it may not know what it is counted with.
+    away : the tick before which it does not come back.
+    alone : its operator accepts that it joins with few others.
+    troubled : it was rolled back, restored, or spoils: it counts as one of those who collude.
+    stopped : why it waits for its operator, None if it does not.
+    backups : moments to which it can be taken back.
+    quiet : nobody compares its base with what was counted.
     """
+
+    quiet = False
 
     def __init__(
         self,
         name: str,
         identity: Identity,
         federation: Federation,
-        membership: Membership,
         data: Data,
         fate: Fate,
-        observe: Callable[[ClientHost, bytes, bytes | None, Histogram | None], None],
+        observe: Callable[[ClientHost, Answer], None],
         party: type[Client] = Client,
     ) -> None:
         self.name = name
         self.identity = identity
         self.federation = federation
-        self.membership = membership
-        self.ledger: ClientLedger | None = None
+        self.directory = Directory(None, ())
         self.process: Client | None = None
-        self.lost = False
-        self.leaving = False
-        self.amnesic = False
+        self.away = 0
+        self.alone = False
+        self.troubled = False
+        self.stopped: OlderDirectoryError | None = None
+        self.keeps_backups = False
+        self.backups: list[Backup] = []
+        self.party = party
         self._data = data
         self._fate = fate
         self._observe = observe
-        self._party = party
         self._taken: Histogram | None = None
 
-    def start(self) -> None:
+    @property
+    def ledger(self) -> ClientLedger | None:
+        return self.directory.ledger
+
+    @property
+    def membership(self) -> Membership | None:
+        return self.directory.lists[-1].membership if self.directory.lists else None
+
+    @property
+    def leaving(self) -> bool:
+        return self.ledger is not None and self.ledger.leaving is not None
+
+    @property
+    def left(self) -> bool:
+        return self.ledger is not None and self.ledger.left
+
+    # -- the process ---------------------------------------------------------------------------
+
+    def start(self, memory: bytes | None = None) -> None:
         """Begin a new process with what is stored."""
-        self.process = self._party(
+        ledger = self.ledger
+        self.process = self.party(
             self.name,
             self.identity,
             self.federation,
-            self.membership,
+            self.directory.memberships,
             self._take,
-            self.ledger,
+            None if ledger is None else load(dump(ledger)),
+            self,
             self._fate.rng.randbytes,
         )
+        if ledger is None:
+            self._store_ledger(with_fields(self.process.ledger, joins_alone=self.alone))
+        if memory is not None:
+            thaw(self.process, memory)
 
     def _take(self) -> Histogram:
         self._taken = self._data.current(self.name)
@@ -87,67 +157,137 @@ class ClientHost:
     def kill(self) -> None:
         self.process = None
 
-    def lose_ledger(self) -> None:
-        """The store is gone.  What the server counts is unknown here until a full round."""
-        self.kill()
-        self.ledger = None
-        self.amnesic = True
-
-    def adopt(self, membership: Membership) -> None:
+    def _store_ledger(self, ledger: ClientLedger) -> None:
+        """Change the ledger outside an attempt, as a command does."""
+        self.directory = replace(self.directory, ledger=ledger)
         if self.process is not None:
-            self.process.adopt(membership)
-        self.membership = membership
+            self.process.ledger = ledger
+
+    def adopt(self, signed: SignedMembership) -> None:
+        """Take the next list over, or refuse it."""
+        membership = signed.check(self.federation.server_key, self.federation.identifier)
+        lists = self.directory.memberships
+        check_adoption(
+            self.name, self.identity, self.federation, lists, membership, self.ledger, self.alone
+        )
+        self.directory = replace(self.directory, lists=(*self.directory.lists, signed))
+        if self.process is not None:
+            self.process.adopt(membership, alone=self.alone)
+            self._store_ledger(self.process.ledger)
+
+    def leave(self, *, alone: bool) -> None:
+        """Its operator wants it to leave."""
+        assert self.ledger is not None
+        self._store_ledger(with_fields(self.ledger, leaving=Leaving(alone)))
+
+    # -- the archive ---------------------------------------------------------------------------
+
+    def notices_after(self, round_number: int) -> Sequence[bytes]:
+        return [data for at, data in self.directory.notices if at > round_number]
+
+    def lists_after(self, epoch: int) -> Sequence[bytes]:
+        return [one.data for one in self.directory.lists if one.membership.epoch > epoch]
+
+    # -- messages ------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> bytes | None:
         """Handle a message, store, and return what is to be sent."""
         assert self.process is not None
+        if self._fate.strikes("thawed"):
+            # The runtime starts a process for every message, and keeps the attempt in its memory.
+            self.start(freeze(self.process))
         self._taken = None
-        before = client_state(self.process)
+        before = _client_state(self.process)
         try:
-            answer = self.process.receive(data)
+            step = self.process.handle(data)
         except ProtocolError as error:
-            if client_state(self.process) != before:
-                raise ViolationError(
-                    f"{self.name} changed although it refused a message: {error}"
-                ) from error
+            if isinstance(error, OlderDirectoryError):
+                self.stopped = error
+            self._check_unchanged(before, error)
             raise
-        return self._conclude(data, answer)
+        self._check_unchanged(before, None)
+        return self._conclude(data, step)
 
-    def _conclude(self, data: bytes, answer: bytes | None) -> bytes | None:
-        self._die_if("client_killed_before_storing")
-        self._store(data, answer)
-        self._die_if("client_killed_before_sending")
-        return answer
-
-    def _store(self, data: bytes, answer: bytes | None) -> None:
+    def _check_unchanged(self, before: tuple[object, ...], error: ProtocolError | None) -> None:
         assert self.process is not None
-        self.ledger = self.process.ledger
-        self._observe(self, data, answer, self._taken)
+        after = _client_state(self.process)
+        if any(one is not other for one, other in zip(before, after, strict=True)):
+            raise ViolationError(
+                f"{self.name} changed although it {'refused' if error else 'has not stored'}"
+                f" a message: {error}"
+            )
+
+    def _conclude(self, data: bytes, step: Step) -> bytes | None:
+        self._die_if("client_killed_before_storing")
+        self._store(data, step)
+        self._die_if("client_killed_before_sending")
+        return step.answer
+
+    def _store(self, data: bytes, step: Step) -> None:
+        assert self.process is not None
+        before = self.process.ledger
+        if self.keeps_backups:
+            self.back_up()
+        followed = tuple(
+            (event.round, event.letter) for event in step.events if isinstance(event, Followed)
+        )
+        self.directory = replace(
+            self.directory, ledger=step.ledger, notices=self.directory.notices + followed
+        )
+        records = self._data.records(self.name)
+        self._observe(self, Answer(data, step, before, self._taken, records))
+        self.process.accept(step)
 
     def _die_if(self, kind: str) -> None:
         if self._fate.strikes(kind):
             self.kill()
             raise KilledError(f"{self.name}: {kind}")
 
+    # -- backups -------------------------------------------------------------------------------
 
-def client_state(client: Client) -> tuple[object, ...]:
-    """What a refusal must leave as it was."""
-    ledger = client.ledger
-    contents = [
-        None if histogram is None else dict(histogram.items())
-        for histogram in (ledger.base, ledger.pending)
-    ]
-    return ledger, contents, id(client.stage), client.membership, client._last
+    def back_up(self) -> None:
+        memory = None if self.process is None else freeze(self.process)
+        self.backups.append(Backup(self.directory, self._data.snapshot(self.name), memory))
+
+    def go_back(self, backup: Backup, *, memory: bool) -> None:
+        """Take the directory, and perhaps the running process with it, to an earlier moment."""
+        self.troubled = True
+        self.kill()
+        self.directory = backup.directory
+        self._data.restore(self.name, backup.records)
+        self.start(backup.memory if memory else None)
+
+    def recover(self) -> None:
+        """The operator's command: erasures are applied again, and what is counted is not known."""
+        assert self.ledger is not None
+        self._data.reapply(self.name)
+        self.stopped = None
+        self._store_ledger(
+            with_fields(self.ledger, recovering=True, base=None, pending=None, lock=None)
+        )
+
+
+def _client_state(client: Client) -> tuple[object, ...]:
+    """What a message must leave as it was until its step is accepted; all of it is frozen."""
+    return client.stage, client.ledger, client._last, client.membership
 
 
 @dataclass(frozen=True)
 class ServerStore:
-    """What the server's disk holds; one transaction replaces all of it."""
+    """What the server's disk holds; one transaction replaces all of it.
+
+    ``aggregate`` is None where it was lost.
+    """
 
     ledger: ServerLedger
-    membership: Membership
-    aggregate: Histogram
+    lists: tuple[SignedMembership, ...]
+    aggregate: Histogram | None
     model: bytes
+    notices: tuple[bytes, ...] = field(default=())
+
+    @property
+    def membership(self) -> Membership:
+        return self.lists[-1].membership
 
 
 class ServerHost:
@@ -157,7 +297,7 @@ class ServerHost:
         self,
         identity: Identity,
         federation: Federation,
-        membership: Membership,
+        signed: SignedMembership,
         data: Data,
         fate: Fate,
         party: type[Server] = Server,
@@ -166,7 +306,7 @@ class ServerHost:
         self.federation = federation
         empty = Histogram(len(federation.levels))
         model = data.new_model().follow(empty, None)
-        self.store = ServerStore(ServerLedger(), membership, empty, model)
+        self.store = ServerStore(ServerLedger(), (signed,), empty, model)
         self.process: Server | None = None
         self._data = data
         self._fate = fate
@@ -180,9 +320,14 @@ class ServerHost:
             self.identity,
             self.federation,
             self.store.membership,
-            self.store.ledger,
+            load(dump(self.store.ledger), ServerLedger),
+            self._notices_after,
             self._fate.rng.randbytes,
         )
+
+    def _notices_after(self, round_number: int) -> Sequence[bytes]:
+        letters = map(Letter, self.store.notices)
+        return [one.data for one in letters if one.payload.context.round > round_number]
 
     def kill(self) -> None:
         self.process = None
@@ -198,30 +343,34 @@ class ServerHost:
     def advance(self) -> list[Outgoing]:
         return self._stored(self.running.advance())
 
-    def adopt(self, membership: Membership, departed: tuple[str, ...]) -> None:
-        self.running.adopt(membership, departed)
+    def remember(self) -> None:
         self._stored([])
 
+    def adopt(self, signed: SignedMembership, *, full_due: bool = False) -> None:
+        self.running.adopt(signed.membership)
+        if full_due:
+            self.running.ledger = with_fields(self.running.ledger, full_due=True)
+        self._stored([], lists=(*self.store.lists, signed))
+
     def commit(self) -> list[Outgoing]:
-        """Take the result over: ledger, aggregate and model change together."""
+        """Take the result over: ledger, aggregate, model and notice change together."""
         result = self.running.result
         assert result is not None
         aggregate, model = self._outcome(result)
         messages = self.running.commit(model)
-        return self._stored(messages, aggregate=aggregate, model=model)
+        notices = (*self.store.notices, self.running.last_notice)
+        return self._stored(messages, aggregate=aggregate, model=model, notices=notices)
 
     def _outcome(self, result: Result) -> tuple[Histogram, bytes]:
         if result.kind == "full":
             return result.total, self._model.follow(result.total, None)
+        assert self.store.aggregate is not None
         aggregate = self.store.aggregate + result.total
         return aggregate, self._model.follow(aggregate, result.total)
 
     def _stored(self, messages: list[Outgoing], **changes: object) -> list[Outgoing]:
         self._die_if("server_killed_before_storing")
-        server = self.running
-        self.store = replace(
-            self.store, ledger=server.ledger, membership=server.membership, **changes
-        )
+        self.store = replace(self.store, ledger=self.running.ledger, **changes)  # type: ignore[arg-type]
         self._die_if("server_killed_before_sending")
         return messages
 
@@ -231,31 +380,62 @@ class ServerHost:
             raise KilledError(f"server: {kind}")
 
     def receive(self, data: bytes) -> None:
-        """Take an answer; a refusal must change nothing."""
-        before = server_state(self.running)
+        """Take an answer; a refusal must change nothing except for what was found out."""
+        before = _server_state(self.running)
         try:
             self.running.receive(data)
         except ProtocolError as error:
-            if server_state(self.running) != before:
+            if _server_state(self.running) != before:
                 raise ViolationError(
                     f"the server changed although it refused a message: {error}"
                 ) from error
             raise
 
+    def recover(self, greetings: Sequence[tuple[Sequence[bytes], Sequence[bytes], int]]) -> int:
+        """The operator's command: take over what members know; returns how many commits were new.
 
-def server_state(server: Server) -> tuple[object, ...]:
+        ``greetings`` are each member's notices and lists, and the last attempt that it has seen.
+        """
+        lists = {one.membership.epoch: one for one in self.store.lists}
+        letters: dict[int, bytes] = {}
+        for notices, others, _ in greetings:
+            for data in others:
+                signed = SignedMembership.parse(data)
+                signed.check(self.federation.server_key, self.federation.identifier)
+                lists[signed.membership.epoch] = signed
+            for data in notices:
+                letters[Letter(data).payload.context.round] = data
+        ordered = tuple(lists[epoch] for epoch in sorted(lists))
+        attempt = max(seen for _, _, seen in greetings)
+        missing = [letters[at] for at in sorted(letters)]
+        before = self.store.ledger.place.round
+        found = self.running.recover(missing, [one.membership for one in ordered], attempt)
+        new = [data for at, data in sorted(letters.items()) if at > before][:found]
+        self.store = replace(
+            self.store,
+            ledger=self.running.ledger,
+            lists=ordered,
+            aggregate=None if found else self.store.aggregate,
+            notices=self.store.notices + tuple(new),
+        )
+        return found
+
+
+def _server_state(server: Server) -> tuple[object, ...]:
     """What a refusal must leave as it was."""
+    gathering = getattr(server.stage, "gathering", None)
+    total = getattr(server.stage, "masked_total", None)
     return (
         server.ledger,
-        server.stage,
-        server.result,
-        server.membership,
-        server._context,
-        server._expected,
-        dict(server._answers),
-        dict(server._fingerprints),
-        dict(server._advertisements),
-        server._sharers,
-        server._alive,
-        server._total.tobytes(),
+        id(server.stage),
+        server.membership.digest,
+        None if gathering is None else tuple(gathering.fingerprints.items()),
+        None if total is None else total.tobytes(),
     )
+
+
+def link_of_notice(data: bytes) -> bytes:
+    """The link of a commit, from its notice."""
+    payload = Letter(data).payload
+    assert isinstance(payload.body, Notice)
+    return link_of(payload.context, payload.body)

@@ -1,115 +1,156 @@
-"""Who belongs to the federation: clients join, leave, are given up and come back."""
+"""Who belongs to the federation: the next membership list, and the hosts of those who are on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 
-from fedforget.protocol.federation import Federation, Membership
+from fedforget.protocol.federation import Federation
+from fedforget.protocol.graph import PolicyError
+from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Identity
+from fedforget.protocol.membership import Member, Membership, SignedMembership
+from fedforget.protocol.rules import fewest_together
 from simulator.data import Data
-from simulator.faults import Fate
 from simulator.hosts import ClientHost
-
-MOST = 8
 
 
 class Members:
-    """Every client there ever was, and the next membership list."""
+    """Every client there ever was, and the lists that name them.
+
+    Attributes
+    ----------
+    hosts : the clients by their names.
+    published : every list, in the order of their epochs; people have seen them.
+    gone : who was taken off a list without having left.
+    suspended_once : who was suspended by any list.
+    """
 
     def __init__(
         self,
+        server: Identity,
         federation: Federation,
         data: Data,
-        fate: Fate,
-        new_host: Callable[[str, Identity, Membership], ClientHost],
+        rng: Random,
+        new_host: Callable[[str, Identity], ClientHost],
+        most: int = 8,
+        *,
+        keeps_the_dropped: bool = False,
     ) -> None:
         self.hosts: dict[str, ClientHost] = {}
+        self.published: list[SignedMembership] = []
+        self.gone: set[str] = set()
+        self.suspended_once: set[str] = set()
+        self.most = most
+        self._keeps_the_dropped = keeps_the_dropped
+        self._server = server
         self._federation = federation
         self._data = data
-        self._fate = fate
-        self._rng: Random = fate.rng
+        self._rng = rng
         self._new_host = new_host
         self._identities: dict[str, Identity] = {}
         self._capacity: dict[str, int] = {}
 
     @property
-    def fewest(self) -> int:
-        """Below this no round could ever be committed."""
-        return max(2, self._federation.policy.minimum)
+    def latest(self) -> Membership:
+        return self.published[-1].membership
 
-    def first(self, n_clients: int) -> Membership:
-        """The list of the first epoch."""
-        return self._list(1, [self._newcomer() for _ in range(n_clients)])
-
-    def _newcomer(self) -> str:
-        name = f"client-{len(self._identities)}"
+    def newcomer(self) -> str:
+        """Somebody new with data; on no list yet."""
+        name = f"c{len(self._identities):02}"
         self._identities[name] = Identity(self._rng.randbytes(32))
         self._capacity[name] = self._data.enrol(name)
         return name
 
-    def _list(self, epoch: int, names: list[str]) -> Membership:
-        names = sorted(names)
-        keys = {name: self._identities[name].public for name in names}
-        return Membership(epoch, keys, sum(self._capacity[name] for name in names))
+    def rekey(self, name: str) -> None:
+        """A member loses everything except for its records, and makes a new key."""
+        self._identities[name] = Identity(self._rng.randbytes(32))
 
-    def settle(self, membership: Membership) -> None:
-        """Set up those on the list who are new, or have been away."""
-        for name in membership.keys:
-            if name not in self.hosts:
-                self.hosts[name] = self._new_host(name, self._identities[name], membership)
-                self.hosts[name].start()
-            elif self.hosts[name].ledger is None:
+    def identity(self, name: str) -> Identity:
+        return self._identities[name]
+
+    def first(self, n_clients: int) -> SignedMembership:
+        """The list of the first epoch."""
+        names = [self.newcomer() for _ in range(n_clients)]
+        return self._signed(None, Place(), names, ())
+
+    def next(
+        self,
+        place: Place,
+        *,
+        add: Collection[str] = (),
+        drop: Collection[str] = (),
+        suspend: Collection[str] = (),
+        back: Collection[str] = (),
+    ) -> SignedMembership | None:
+        """The list of the next epoch; None if no round could ever be committed with it.
+
+        Whoever is no longer counted cannot stay suspended, and is taken off.
+        """
+        before, counted = self.latest, place.counted or {}
+        suspended = (before.suspended | set(suspend)) - set(back) - set(drop)
+        drop = set(drop) | {name for name in suspended if name not in counted}
+        names = [*(name for name in before.position if name not in drop), *add]
+        try:
+            self._federation.policy.check(len(names))
+        except PolicyError:
+            return None
+        return self._signed(before, place, names, suspended & set(names))
+
+    def _signed(
+        self,
+        before: Membership | None,
+        place: Place,
+        names: Collection[str],
+        suspended: Collection[str],
+    ) -> SignedMembership:
+        membership = next_list(
+            before,
+            place,
+            federation=self._federation.identifier,
+            members=[
+                Member(name, self._identities[name].public.data, name in suspended)
+                for name in names
+            ],
+            capacity=sum(self._capacity[name] for name in names),
+        )
+        return SignedMembership.by(membership, self._server)
+
+    def publish(self, signed: SignedMembership) -> None:
+        """Tell everybody of a list, and set up those who are new on it."""
+        membership = signed.membership
+        self.published = [one for one in self.published if one.membership.epoch < membership.epoch]
+        if self.published:
+            dropped = set(self.latest.position) - set(membership.position)
+            counted = membership.counted
+            self.gone |= {n for n in dropped if n in counted or not self.hosts[n].leaving}
+            for name in dropped if not self._keeps_the_dropped else ():
                 self.hosts[name].kill()
-                self.hosts[name].membership = membership
+        self.published.append(signed)
+        self.suspended_once |= membership.suspended
+        for name in membership.position:
+            host = self.hosts.get(name)
+            if host is None or host.identity != self._identities[name]:
+                self.hosts[name] = self._new_host(name, self._identities[name])
+                if host is not None:
+                    self.hosts[name].troubled = self.hosts[name].alone = True
 
-    def renewed(self, before: Membership) -> Membership:
-        """The same members in the next epoch."""
-        return self._list(before.epoch + 1, list(before.keys))
+    def catch_up(self, host: ClientHost) -> None:
+        """Let a client take over the lists that it does not know; what it refuses is raised."""
+        known = 0 if host.membership is None else host.membership.epoch
+        for signed in self.published:
+            if signed.membership.epoch <= known or host.name not in signed.membership:
+                continue
+            if signed.membership.keys[host.name] != host.identity.public:
+                continue
+            host.adopt(signed)
 
-    def next(self, before: Membership, given_up: tuple[str, ...]) -> Membership:
-        """The list of the next epoch: without those given up, with some who join or return."""
-        rng, tally = self._rng, self._fate.tally
-        names = [name for name in before.keys if name not in given_up]
-        tally["given up"] += len(given_up)
-        for name in self.gone(before):
-            if name in names and len(names) > self.fewest:
-                names.remove(name)
-                tally["left"] += 1
-        away = [name for name in self.hosts if name not in before.keys]
-        while len(names) < self.fewest or (len(names) < MOST and rng.random() < 0.3):
-            if away and rng.random() < 0.7:
-                names.append(away.pop(rng.randrange(len(away))))
-                self._welcome_back(names[-1])
-            else:
-                names.append(self._newcomer())
-                tally["joined"] += 1
-        return self._list(before.epoch + 1, names)
+    def behind(self, host: ClientHost) -> bool:
+        latest = self.latest
+        return host.name in latest and host.membership != latest
 
-    def gone(self, membership: Membership) -> list[str]:
-        """Members who wanted to leave, and know that they are counted with nothing."""
-        return [name for name in membership.keys if _counted_with_nothing(self.hosts[name])]
-
-    def _welcome_back(self, name: str) -> None:
-        host = self.hosts[name]
-        host.lost = host.leaving = False
-        self._capacity[name] = max(self._capacity[name], self._data.enrol(name))
-        self._fate.tally["came back"] += 1
-        if self._fate.strikes("ledger_lost"):
-            host.lose_ledger()
-
-    def stay_or_go(self, membership: Membership) -> None:
-        """Somebody may decide to leave."""
-        stayers = [name for name in membership.keys if not self.hosts[name].leaving]
-        if len(stayers) > self.fewest:
-            host = self.hosts[self._rng.choice(stayers)]
-            host.leaving = True
-            self._data.clear(host.name)
-            self._fate.tally["wants to leave"] += 1
-
-
-def _counted_with_nothing(host: ClientHost) -> bool:
-    ledger = host.ledger
-    if not host.leaving or ledger is None or ledger.pending is not None:
-        return False
-    return ledger.base is not None and not len(ledger.base)
+    def together(self, more: int = 0) -> int:
+        """How many must join or leave at once, when so many more are on the list."""
+        c = self._federation.policy.colluders(len(self.latest) + more)
+        fewest = fewest_together(self.latest, self._federation.policy)
+        return max(fewest, c + 2)

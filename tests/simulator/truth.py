@@ -2,168 +2,228 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Ledger
-from fedforget.protocol.messages import (
-    Consent,
-    Context,
-    Letter,
-    Masked,
-    Notice,
-    Reveal,
-    Survivors,
-)
+from fedforget.protocol.ledger import Followed, Ledger
+from fedforget.protocol.messages import Consent, Context, Letter, Masked, Notice, Survivors
 from simulator.data import Data
 from simulator.faults import ViolationError
-from simulator.hosts import ServerStore
+from simulator.hosts import Answer, ClientHost, ServerStore, link_of_notice
+from simulator.members import Members
 
-State = tuple[int, int]
-"""Epoch and last committed round: what a client answers for one survivor set in."""
+
+@dataclass(frozen=True)
+class Input:
+    """What a client fixed for an attempt, and the records that it follows from.
+
+    ``erased`` are those that had been forgotten by then, and not imported again.
+    """
+
+    histogram: Histogram
+    records: frozenset[int]
+    erased: frozenset[int]
+
+
+@dataclass(frozen=True)
+class State:
+    """What is counted after a commit."""
+
+    counted: dict[str, Input] = field(default_factory=dict)
+    counted_in: dict[str, int] = field(default_factory=dict)
+    round: int = 0
+    survivors: tuple[str, ...] = ()
+
+
+class Histories:
+    """Which commits each client follows: those who hold one list must follow the same ones."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, dict[int, bytes]] = {}
+
+    def follows(self, name: str, round_number: int, link: bytes) -> None:
+        self._links.setdefault(name, {})[round_number] = link
+
+    def check(self, hosts: list[ClientHost]) -> None:
+        """Compare clients that were never taken back."""
+        known: dict[tuple[bytes, int], tuple[str, bytes]] = {}
+        for host in hosts:
+            if host.troubled or host.membership is None:
+                continue
+            for at, link in self._links.get(host.name, {}).items():
+                other, before = known.setdefault((host.membership.digest, at), (host.name, link))
+                if before != link:
+                    raise ViolationError(
+                        f"{host.name} and {other} hold the list of epoch {host.membership.epoch}"
+                        f" and follow different commits of round {at}"
+                    )
 
 
 class Truth:
     """The histograms that clients sent, and which of them a commit has counted."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: Data, members: Members) -> None:
         self._data = data
+        self._members = members
         self._n_features = len(data.levels)
-        self._sent: dict[tuple[str, int], Histogram] = {}
-        self._notice: bytes | None = None
+        self._inputs: dict[tuple[str, bytes], Input] = {}
+        self._sent: dict[tuple[str, bytes], Input] = {}
+        self._sets: dict[tuple[str, int, bytes], tuple[str, ...]] = {}
+        self._taken_out: dict[str, set[int]] = {}
         self._checked: ServerStore | None = None
-        self._consented: dict[tuple[str, bytes], tuple[str, ...]] = {}
-        self._answered: dict[tuple[str, State], tuple[str, ...]] = {}
-        self._state_of: dict[bytes, State] = {}
-        self._rounds: set[int] = set()
-        self._expected = Histogram(self._n_features)
-        self.counted: dict[str, Histogram] = {}
-        self.counted_in: dict[str, int] = {}
-        self.committed: State = (0, 0)
-        self.survivors: tuple[str, ...] = ()
+        self._states: dict[bytes, State] = {}
+        self._link = b""
+        self.state = State()
+        self.histories = Histories()
 
     # -- what clients do -----------------------------------------------------------------------
 
-    def client_answers(
-        self, name: str, message: bytes, answer: bytes, taken: Histogram | None
-    ) -> None:
-        """A client is about to send an answer."""
-        payload = Letter(answer).payload
-        context = payload.context
-        match payload.body:
-            case Masked():
-                self._sends(name, context, taken)
-            case Consent():
-                survivors = Letter(message).payload.body
-                assert isinstance(survivors, Survivors)
-                self._consented[name, context.digest] = survivors.alive
-            case Reveal():
-                self._reveals(name, context)
+    def client_answers(self, host: ClientHost, answer: Answer) -> None:
+        """A client has stored a step and is about to send its answer."""
+        ledger = answer.step.ledger
+        pending, before = ledger.pending, answer.before.pending
+        if pending is not None and (
+            before is None or before.secret_randomness != pending.secret_randomness
+        ):
+            self._fixes(host, answer)
+        for event in answer.step.events:
+            if isinstance(event, Followed):
+                self.histories.follows(host.name, event.round, link_of_notice(event.letter))
+        self.check_base(host, ledger)
+        if answer.step.answer is None:
+            return
+        content = Letter(answer.step.answer).content
+        body, context = getattr(content, "body", None), getattr(content, "context", None)
+        if isinstance(body, Masked):
+            assert isinstance(context, Context)
+            # Who was taken back may send once more; the server takes the first.
+            key = host.name, context.digest
+            self._sent.setdefault(key, self._inputs[key])
+        elif isinstance(body, Consent) and not host.troubled:
+            assert isinstance(context, Context)
+            self._signs(host.name, context, Letter(answer.message).payload.body)
 
-    def _sends(self, name: str, context: Context, taken: Histogram | None) -> None:
-        if taken is not None:
-            known = self._sent.setdefault((name, context.round), taken)
-            if known != taken:
-                raise ViolationError(f"{name} sent two histograms in round {context.round}")
-        elif (name, context.round) not in self._sent:
-            raise ViolationError(f"{name} sent something, but it did not look at its data")
+    def _fixes(self, host: ClientHost, answer: Answer) -> None:
+        pending, before = answer.step.ledger.pending, answer.step.ledger
+        assert pending is not None
+        fixed, records = pending.plain_input, answer.records
+        erased = records & self._data.forgotten[host.name].keys()
+        if before.leaving is None:
+            if fixed != self._data.current(host.name):
+                raise ViolationError(f"{host.name} fixed what is not its present histogram")
+        elif not len(fixed):
+            records = frozenset()
+        elif fixed != before.base:
+            raise ViolationError(f"{host.name} leaves, and fixed neither its base nor nothing")
+        else:
+            counted = self.state.counted.get(host.name)
+            records = counted.records if counted is not None else records
+        self._inputs[host.name, pending.context] = Input(fixed, records, erased)
 
-    def _reveals(self, name: str, context: Context) -> None:
-        alive = self._consented.get((name, context.digest))
-        if alive is None:
-            raise ViolationError(f"{name} revealed shares and had agreed to no survivors")
-        state = self._state_of[context.digest]
-        known = self._answered.setdefault((name, state), alive)
-        if known != alive:
+    def _signs(self, name: str, context: Context, survivors: object) -> None:
+        assert isinstance(survivors, Survivors)
+        key = name, context.round, context.membership
+        before = self._sets.setdefault(key, survivors.alive)
+        if before != survivors.alive:
             raise ViolationError(
-                f"{name} answered for the survivors {known} and {alive} between two commits"
+                f"{name} signed {before} and {survivors.alive} at one place under one list"
             )
 
-    def change_of(self, name: str, context: Context) -> Histogram:
-        """What a client's vector encodes in an attempt that is under way."""
-        sent = self._sent[name, context.round]
-        return sent if context.kind == "full" else sent - self._counted(name)
-
-    def _counted(self, name: str) -> Histogram:
-        return self.counted.get(name, Histogram(self._n_features))
-
-    def check_base(self, name: str, ledger: Ledger, *, amnesic: bool) -> None:
-        """A client that knows of the last commit knows what it is counted with.
-
-        An amnesic one has lost its store, and may know that it does not know.
-        """
-        if ledger.committed != self.committed:
+    def check_base(self, host: ClientHost, ledger: Ledger) -> None:
+        """A client that knows of the last commit knows what it is counted with."""
+        if ledger.place.link != self._link or ledger.place.counted is None or host.quiet:
             return
-        if ledger.base is None:
-            if not amnesic:
-                raise ViolationError(f"{name} no longer knows what it is counted with")
-        elif ledger.base != self._counted(name):
+        counted = self.state.counted.get(host.name)
+        if counted is None:
+            if ledger.base is not None and len(ledger.base):
+                raise ViolationError(f"{host.name} has a base and is not counted")
+        elif ledger.base is None:
+            if not host.troubled and not ledger.recovering:
+                raise ViolationError(f"{host.name} no longer knows what it is counted with")
+        elif ledger.base != counted.histogram:
             raise ViolationError(
-                f"{name} takes {shown(ledger.base)} for what it is counted with,"
-                f" which is {shown(self._counted(name))}"
+                f"{host.name} takes {shown(ledger.base)} for what it is counted with,"
+                f" which is {shown(counted.histogram)}"
             )
 
     # -- what the server does ------------------------------------------------------------------
 
-    def server_opens(self, context: Context) -> State:
-        """An attempt begins; returns the state it begins in."""
-        return self._state_of.setdefault(context.digest, (context.epoch, self.committed[1]))
+    @property
+    def expected(self) -> Histogram:
+        return Histogram.sum(
+            self._n_features, (one.histogram for one in self.state.counted.values())
+        )
 
-    def departed(self, names: tuple[str, ...]) -> None:
-        """Clients left that are counted with nothing."""
-        for name in names:
-            self.counted.pop(name, None)
-            self.counted_in.pop(name, None)
-        self._expected = Histogram.sum(self._n_features, self.counted.values())
+    def recovered(self, store: ServerStore) -> None:
+        """The server knows again what members know; a commit that nobody heard of is lost."""
+        self._link = store.ledger.place.link
+        self.state = self._states.get(self._link, State())
+        self._checked = store
 
     def check_store(self, store: ServerStore) -> bool:
         """Compare what the server keeps; returns whether a round was committed."""
         if store is self._checked:
             return False
         self._checked = store
-        committed = store.ledger.notice is not None and store.ledger.notice != self._notice
+        place = store.ledger.place
+        committed = place.round > 0 and place.link != self._link
         if committed:
             self._commit(store)
-        if store.aggregate != self._expected:
+        if store.aggregate != self.expected and store.aggregate is not None:
             raise ViolationError(
                 f"the aggregate is {shown(store.aggregate)}, and what was committed"
-                f" adds up to {shown(self._expected)}"
+                f" adds up to {shown(self.expected)}"
             )
-        if dict(store.ledger.counted) != self.counted_in:
+        if place.counted != self.state.counted_in:
             raise ViolationError(
-                f"the server counts {dict(store.ledger.counted)}, committed was {self.counted_in}"
+                f"the server counts {place.counted}, committed was {self.state.counted_in}"
             )
         if committed:
             self._check_model(store)
         return committed
 
     def _check_model(self, store: ServerStore) -> None:
-        assert self._notice is not None
-        notice = Letter(self._notice).payload.body
+        notice = Letter(store.notices[-1]).payload.body
         assert isinstance(notice, Notice)
-        fresh = self._data.new_model().follow(self._expected, None)
+        fresh = self._data.new_model().follow(self.expected, None)
         if (notice.model, store.model) != (fresh, fresh):
             raise ViolationError("the committed model is not that of a fresh run")
 
     def _commit(self, store: ServerStore) -> None:
-        self._notice = store.ledger.notice
-        assert self._notice is not None
-        payload = Letter(self._notice).payload
+        payload = Letter(store.notices[-1]).payload
         context, notice = payload.context, payload.body
         assert isinstance(notice, Notice)
-        if context.round in self._rounds:
-            raise ViolationError(f"round {context.round} was committed twice")
-        self._rounds.add(context.round)
-        if context.kind == "full":
-            self.counted, self.counted_in = {}, {}
+        if context.round != self.state.round + 1:
+            raise ViolationError(f"round {context.round} came after round {self.state.round}")
+        counted = {} if context.kind == "full" else dict(self.state.counted)
+        counted_in = {} if context.kind == "full" else dict(self.state.counted_in)
         for name in notice.survivors:
-            if (name, context.round) not in self._sent:
+            if (name, context.digest) not in self._sent:
                 raise ViolationError(f"{name} is counted in a round in which it sent nothing")
-            self.counted[name] = self._sent[name, context.round]
-            self.counted_in[name] = context.round
-        self.committed = context.epoch, context.round
-        self.survivors = notice.survivors
-        self._expected = Histogram.sum(self._n_features, self.counted.values())
-        if dict(notice.counted) != self.counted_in:
-            raise ViolationError(f"the notice counts {notice.counted}, not {self.counted_in}")
+            counted[name] = self._sent[name, context.digest]
+            counted_in[name] = context.round
+        for name in notice.left:
+            if len(counted.pop(name).histogram):
+                raise ViolationError(f"{name} has left, and something of it is still counted")
+            del counted_in[name]
+        self._check_forgotten(counted)
+        self.state = State(counted, counted_in, context.round, notice.survivors)
+        self._link = store.ledger.place.link
+        self._states[self._link] = self.state
+
+    def _check_forgotten(self, counted: dict[str, Input]) -> None:
+        """What a commit has taken out stays out, unless it was imported again."""
+        for name in {*counted, *self.state.counted}:
+            before = self.state.counted[name].records if name in self.state.counted else frozenset()
+            now = counted[name].records if name in counted else frozenset()
+            out = self._taken_out.setdefault(name, set())
+            out |= before - now
+            again = out & counted[name].erased if name in counted else set()
+            if again:
+                raise ViolationError(
+                    f"{name}'s records {sorted(again)} were forgotten, taken out by a"
+                    " commit, and are counted again"
+                )
 
 
 def shown(histogram: Histogram) -> dict[tuple[int, ...], int]:

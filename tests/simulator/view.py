@@ -1,190 +1,519 @@
-"""What the server gets to see, and what it could make of it."""
+"""What the server gets to see, and every sum that it can make of it.
+
+Everything that an honest client sends is known to the server.  So is what colluding members hold:
+their keys, and the shares that were sealed for them.  A masked vector is an input, a self-mask and
+a mask for each neighbour.  The server takes off the masks whose secrets it can rebuild; each of the
+others belongs to two vectors at most, and cancels where both are added.  So what shows are the sums
+over the parts that unknown masks hold together, and whatever follows from these sums.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
 
 import numpy as np
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import pair_mask, self_mask
+from fedforget.protocol.errors import BadSignatureError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
-from fedforget.protocol.keys import Agreement
+from fedforget.protocol.keys import Agreement, AgreementKey, digest_of
+from fedforget.protocol.ledger import Followed, Ledger
+from fedforget.protocol.masks import View, pair_mask, self_mask
+from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import (
     Advertise,
+    Consent,
     Context,
     Delivery,
     Letter,
     Masked,
-    Open,
+    Payload,
     Reveal,
     Roster,
+    Shares,
     Survivors,
+    Unmask,
+    consent_to,
+    view_of,
 )
-from fedforget.protocol.shares import join
-from fedforget.scma import add
-from fedforget.scma.polynomials import Elements, minus
+from fedforget.protocol.shares import fingerprint, join
+from fedforget.scma import Elements, add, minus
 from simulator.faults import ViolationError
-from simulator.truth import State, Truth
+from simulator.hosts import Answer
 
-Held = defaultdict[str, dict[int, bytes]]
-"""Shares of each owner's secret, by the number of their holder."""
+_PRIME = 2**61 - 1
 
-
-def _held() -> Held:
-    return defaultdict(dict)
+Variable = Hashable
+Combination = dict[Variable, int]
+"""A linear combination of inputs."""
 
 
 @dataclass
-class Attempt:
-    """What was said in one attempt."""
+class Dealing:
+    """One client's secrets in shares, for one roster of one attempt."""
 
+    owner: str
     context: Context
-    state: State
-    masking_keys: dict[str, bytes] = field(default_factory=dict)
-    graph: Graph | None = None
-    sharers: tuple[str, ...] = ()
-    alive: tuple[str, ...] = ()
-    masked: dict[str, bytes] = field(default_factory=dict)
-    changes: dict[str, Histogram] = field(default_factory=dict)
-    seeds: Held = field(default_factory=_held)
-    keys: Held = field(default_factory=_held)
+    graph: Graph
+    points: Mapping[str, int]
+    masking_key: bytes
+    keys_of: dict[str, bytes]
+    body: Shares
+    seeds: dict[str, bytes] = field(default_factory=dict)
+    keys: dict[str, bytes] = field(default_factory=dict)
 
-    def has(self, held: Held, owner: str) -> bool:
-        """Whether the server holds enough shares of a secret."""
-        assert self.graph is not None
-        return owner in held and len(held[owner]) >= self.graph.plan.threshold
+    def take(self, holder: str, share: bytes, *, of_seed: bool) -> None:
+        """A share became known; it is kept if it is one of these."""
+        if holder == self.owner:
+            dealt = self.body.own_hash if of_seed else b""
+        else:
+            found = [one for one in self.body.dealt if one.name == holder]
+            if not found:
+                return
+            dealt = found[0].seed_hash if of_seed else found[0].key_hash
+        if fingerprint(share) == dealt:
+            (self.seeds if of_seed else self.keys)[holder] = share
+
+    def rebuilt(self, *, of_seed: bool, colluders: frozenset[str]) -> bool:
+        """Whether the server and the colluders have enough shares."""
+        known = set(self.seeds if of_seed else self.keys)
+        known |= colluders & set(self.graph.neighbours(self.owner))
+        return len(known) >= self.graph.plan.threshold
+
+
+@dataclass(frozen=True)
+class Row:
+    """A masked vector: whose input it hides, and which masks are on it."""
+
+    number: int
+    owner: str
+    context: Context
+    dealing: Dealing
+    sharers: tuple[str, ...]
+    membership: Membership
+    counted: Mapping[str, int]
+    base: tuple[int, int]
+    empty: bool
+    change: Histogram
+    masked_vector: bytes
 
     @property
-    def unmasked(self) -> bool:
-        """Whether the server can take the masks off the sum of the survivors."""
-        dead = set(self.sharers) - set(self.alive)
-        return (
-            bool(self.alive)
-            and all(self.has(self.seeds, name) for name in self.alive)
-            and all(self.has(self.keys, name) for name in dead)
-        )
+    def place(self) -> tuple[int, int]:
+        return self.context.round, self.context.epoch
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A sum that the server can compute."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(row.owner for row in self.rows)
 
 
 class ServerView:
-    """Every message that the server sent or received, an attempt at a time."""
+    """Every message that clients sent, and what follows from it.
 
-    def __init__(self, federation: Federation) -> None:
+    Parameters
+    ----------
+    federation : what all agree on.
+    colluders : members whose secrets the server has.
+    """
+
+    def __init__(self, federation: Federation, colluders: Iterable[str] = ()) -> None:
         self._federation = federation
-        self._attempts: dict[bytes, Attempt] = {}
+        self.colluders = frozenset(colluders)
+        self._dealings: dict[tuple[str, bytes], list[Dealing]] = defaultdict(list)
+        self._advertised: dict[tuple[str, bytes], bytes] = {}
+        self._rows: list[Row] = []
+        self._counted_at: dict[tuple[str, int], int] = {}
+        self._seen: set[bytes] = set()
+        self._signed: dict[tuple[str, bytes], Survivors] = {}
+        self._masks: dict[tuple[str, bytes], bytes] = {}
 
-    def said(self, data: bytes, truth: Truth) -> None:
-        """The server sent a message."""
-        payload = Letter(data).payload
-        context = payload.context
-        attempt = self._attempts.get(context.digest)
-        match payload.body:
-            case Open() if attempt is None:
-                self._attempts[context.digest] = Attempt(context, truth.server_opens(context))
-            case Roster() as roster if attempt is not None and attempt.graph is None:
-                policy = self._federation.policy
-                attempt.graph = Graph.of(context.digest, roster.participants, policy)
-            case Delivery() as delivery if attempt is not None:
-                attempt.sharers = delivery.sharers
-            case Survivors() as survivors if attempt is not None:
-                attempt.alive = survivors.alive
+    # -- what clients say ----------------------------------------------------------------------
 
-    def encoded(self, name: str, context: Context, change: Histogram) -> None:
-        """A client put this change under its masks."""
-        self._attempts[context.digest].changes[name] = change
-
-    def heard(self, data: bytes) -> None:
-        """A message reached the server, which may have refused it, but has it."""
-        payload = Letter(data).payload
-        attempt = self._attempts.get(payload.context.digest)
-        if attempt is None:
+    def client_answers(self, name: str, membership: Membership, answer: Answer) -> None:
+        """An honest client is about to send an answer."""
+        for event in answer.step.events:
+            if isinstance(event, Followed) and event.attempt is not None:
+                self._counted_at[name, event.round] = event.context.epoch
+        data = answer.step.answer
+        if data is None or digest_of(data) in self._seen:
             return
+        self._seen.add(digest_of(data))
+        payload = Letter(data).content
+        if not isinstance(payload, Payload):
+            return
+        context = payload.context
         match payload.body:
-            case Advertise() as advertise:
-                attempt.masking_keys[payload.sender] = advertise.masking_key
-            case Masked() as masked:
-                attempt.masked[payload.sender] = masked.vector
-                self._check_masked(attempt, payload.sender)
-            case Reveal() as reveal:
-                self._take_shares(attempt, payload.sender, reveal)
+            case Advertise() as body:
+                self._advertised[name, context.digest] = body.masking_key
+            case Shares() as body:
+                self._deals(name, context, membership, Letter(answer.message).payload.body, body)
+            case Masked() as body:
+                delivery = Letter(answer.message).payload.body
+                self._sends(name, context, membership, answer, delivery, body)
+            case Consent():
+                survivors = Letter(answer.message).payload.body
+                assert isinstance(survivors, Survivors)
+                self._signed[name, context.digest] = survivors
+            case Reveal() as body:
+                unmask = Letter(answer.message).payload.body
+                assert isinstance(unmask, Unmask)
+                self._check_signed(name, context, membership, answer.step.ledger, unmask)
+                self._reveals(name, context, body)
 
-    def _take_shares(self, attempt: Attempt, holder: str, reveal: Reveal) -> None:
-        assert attempt.graph is not None
-        number = attempt.graph.number(holder)
-        for held, shares in ((attempt.seeds, reveal.seeds), (attempt.keys, reveal.keys)):
-            for owner, share in shares:
-                held[owner][number] = share
-                if attempt.has(attempt.seeds, owner) and attempt.has(attempt.keys, owner):
-                    raise ViolationError(
-                        f"the server can rebuild both the seed and the masking key of {owner}"
-                    )
+    def _check_signed(
+        self, name: str, context: Context, membership: Membership, ledger: Ledger, unmask: Unmask
+    ) -> None:
+        """Nobody reveals without enough signatures, its own included, on its own set."""
+        survivors = self._signed[name, context.digest]
+        row = next(
+            row
+            for row in reversed(self._rows)
+            if (row.owner, row.context.digest) == (name, context.digest)
+        )
+        view = view_of(row.dealing.graph.participants, row.sharers, survivors.dead)
+        statement = consent_to(context, survivors.alive, view)
+        signers = set()
+        for signer, signature in unmask.consents:
+            try:
+                membership.keys[signer].verify(signature, statement)
+            except (BadSignatureError, KeyError):
+                continue
+            signers.add(signer)
+        policy, n = self._federation.policy, len(membership)
+        known = {one for one in ledger.place.counted or () if one in membership}
+        fewest = policy.thresholds(n, len(known)).signers if known else 1
+        enough = len(signers & known) >= fewest or not known
+        if context.kind == "full":
+            enough = enough and len(signers) >= policy.thresholds(n).signers
+        if name not in signers or not enough:
+            raise ViolationError(f"{name} revealed shares for a set that only {signers} signed")
 
-    # -- what it could make of it --------------------------------------------------------------
+    def _deals(
+        self, name: str, context: Context, membership: Membership, roster: object, body: Shares
+    ) -> None:
+        assert isinstance(roster, Roster)
+        keys = {}
+        for data in roster.advertisements:
+            payload = Letter(data).payload
+            assert isinstance(payload.body, Advertise)
+            keys[payload.sender] = payload.body.masking_key
+        policy = self._federation.policy
+        graph = Graph.of(context.digest, roster.participants, len(membership), policy)
+        key = self._advertised[name, context.digest]
+        self._dealings[name, context.digest].append(
+            Dealing(name, context, graph, membership.position, key, keys, body)
+        )
 
-    def check(self) -> None:
-        """No vector can be read, and no two sums differ by one client."""
-        for attempt in self._attempts.values():
-            for name in attempt.masked:
-                self._check_hidden(attempt, name)
-        for one, other in self._pairs_that_show_one():
-            if one.state == other.state:
-                raise ViolationError(
-                    f"in state {one.state} the sums of {one.alive} and {other.alive} show one"
-                )
-        for one, other in self.deltas_that_show_one():
-            raise ViolationError(f"the changes of {one.alive} and {other.alive} show one")
-
-    def deltas_that_show_one(self) -> list[tuple[Attempt, Attempt]]:
-        """Sums of changes since the same commit, in whatever epoch, that differ by one client."""
-        return [
-            (one, other)
-            for one, other in self._pairs_that_show_one()
-            if one.state[1] == other.state[1] and one.context.kind == other.context.kind == "delta"
-        ]
-
-    def _pairs_that_show_one(self) -> list[tuple[Attempt, Attempt]]:
-        unmasked = [attempt for attempt in self._attempts.values() if attempt.unmasked]
-        return [
-            (one, other)
-            for one, other in combinations(unmasked, 2)
-            if len(set(one.alive) ^ set(other.alive)) == 1
-        ]
-
-    def _check_masked(self, attempt: Attempt, name: str) -> None:
-        vector, plain = self._vectors(attempt, name)
+    def _sends(
+        self,
+        name: str,
+        context: Context,
+        membership: Membership,
+        answer: Answer,
+        delivery: object,
+        body: Masked,
+    ) -> None:
+        assert isinstance(delivery, Delivery)
+        ledger: Ledger = answer.step.ledger
+        pending, counted = ledger.pending, ledger.place.counted
+        assert pending is not None and counted is not None
+        change = pending.plain_input
+        if context.kind == "delta":
+            assert ledger.base is not None
+            change = change - ledger.base
+        base = ledger.base_round, self._counted_at.get((name, ledger.base_round), 0)
+        row = Row(
+            number=len(self._rows),
+            owner=name,
+            context=context,
+            dealing=self._dealings[name, context.digest][-1],
+            sharers=delivery.sharers,
+            membership=membership,
+            counted=counted,
+            base=base,
+            empty=name in context.leaving,
+            change=change,
+            masked_vector=body.masked_vector,
+        )
+        self._rows.append(row)
+        vector, plain = self._vectors(row)
         if np.array_equal(vector, plain):
             raise ViolationError(f"{name} sent its vector without masks")
+        mask = add(vector, minus(plain)).tobytes()
+        if self._masks.setdefault((name, mask), plain.tobytes()) != plain.tobytes():
+            raise ViolationError(f"{name} hid two inputs under one mask")
 
-    def _check_hidden(self, attempt: Attempt, name: str) -> None:
-        if attempt.alive == (name,):
-            return  # A sum of one is that one; the policy's minimum allowed it.
-        vector, plain = self._vectors(attempt, name)
-        if np.array_equal(self._peeled(attempt, name, vector), plain):
-            raise ViolationError(f"the server can take the masks off the vector of {name}")
+    def _reveals(self, holder: str, context: Context, body: Reveal) -> None:
+        for of_seed, shares in ((True, body.seeds), (False, body.keys)):
+            for owner, share in shares:
+                for dealing in self._dealings.get((owner, context.digest), ()):
+                    dealing.take(holder, share, of_seed=of_seed)
 
-    def _vectors(self, attempt: Attempt, name: str) -> tuple[Elements, Elements]:
+    # -- what the server can add up ------------------------------------------------------------
+
+    def opened(self) -> list[Opened]:
+        """The sums over the parts that unknown masks hold together, in the order of time."""
+        parts = {row.number: row.number for row in self._rows}
+
+        def root(number: int) -> int:
+            while parts[number] != number:
+                number = parts[number]
+            return number
+
+        holders: dict[Hashable, list[int]] = defaultdict(list)
+        for row in self._rows:
+            for mask in self._unknown_masks(row):
+                holders[mask].append(row.number)
+        shut = set()
+        for numbers in holders.values():
+            if len(numbers) == 1:
+                shut.add(numbers[0])
+            for number in numbers[1:]:
+                parts[root(number)] = root(numbers[0])
+        closed = {root(number) for number in shut}
+        sums: dict[int, list[Row]] = defaultdict(list)
+        for row in self._rows:
+            if root(row.number) not in closed:
+                sums[root(row.number)].append(row)
+        return [Opened(tuple(rows)) for rows in sums.values()]
+
+    def _unknown_masks(self, row: Row) -> list[Hashable]:
+        dealing, colluders = row.dealing, self.colluders
+        found: list[Hashable] = []
+        if not dealing.rebuilt(of_seed=True, colluders=colluders):
+            found.append(("self", row.number))
+        if dealing.rebuilt(of_seed=False, colluders=colluders):
+            return found
+        view = row.context.digest, dealing.graph.participants, row.sharers
+        for other, key in dealing.keys_of.items():
+            if other not in row.sharers or other in colluders or self._has_key(other, key, row):
+                continue
+            pair = frozenset(((row.owner, dealing.masking_key), (other, key)))
+            found.append(("pair", pair, view))
+        return found
+
+    def _has_key(self, other: str, key: bytes, row: Row) -> bool:
+        return any(
+            dealing.masking_key == key and dealing.rebuilt(of_seed=False, colluders=self.colluders)
+            for dealing in self._dealings.get((other, row.context.digest), ())
+        )
+
+    # -- what must not show --------------------------------------------------------------------
+
+    def check(
+        self,
+        troubled: Iterable[str],
+        shows_whole: Iterable[str],
+        shows_change: Iterable[str],
+    ) -> int:
+        """Nothing shows except for what the rules say; returns the number of sums that show.
+
+        Parameters
+        ----------
+        troubled : clients that were taken back, or spoil; they count as colluders.
+        shows_whole : whose whole input may show: who joined or left alone, or was dropped.
+        shows_change : of whom a change may show: who was suspended.
+        """
+        sums = self.opened()
+        ignored = frozenset(troubled) | self.colluders
+        for one in sums:
+            self._check_size(one, ignored)
+        whole = set(shows_whole)
+        self._check_spans(sums, ignored, whole, _whole, "the whole input")
+        self._check_spans(sums, ignored, whole, _by_list, "the change under one list")
+        away = whole | set(shows_change) | self._came_later(sums)
+        self._check_spans(sums, ignored, away, _by_place, "the change at one place")
+        for row in self._rows:
+            if row.owner not in ignored:
+                self._check_hidden(row, sums)
+        return len(sums)
+
+    def _check_size(self, one: Opened, ignored: frozenset[str]) -> None:
+        policy = self._federation.policy
+        for row in one.rows:
+            n = len(row.membership)
+            known = sum(name in row.membership for name in row.counted)
+            thresholds = policy.thresholds(n, n if row.context.kind == "full" else known)
+            fewest = thresholds.present - thresholds.colluders
+            left = one.names - ignored
+            if row.owner not in ignored and len(left) < fewest:
+                raise ViolationError(
+                    f"the sum of {sorted(left)} shows in attempt {row.context.attempt};"
+                    f" {fewest} honest members must be in it"
+                )
+
+    def _check_spans(
+        self,
+        sums: list[Opened],
+        ignored: frozenset[str],
+        allowed: set[str],
+        variables: Callable[[Row], Combination],
+        what: str,
+    ) -> None:
+        rows = []
+        for one in sums:
+            total: Combination = defaultdict(int)
+            for row in one.rows:
+                if row.owner in ignored:
+                    continue
+                for variable, factor in variables(row).items():
+                    total[variable] += factor
+            rows.append({key: value for key, value in total.items() if value})
+        reduced = independent([row for row in rows if row])
+        owners = {key[0] for row in reduced for key in row}  # type: ignore[index]
+        for owner in sorted(owners - allowed):
+            if shows_alone(reduced, owner):
+                raise ViolationError(f"{what} of {owner} follows from the sums that show")
+
+    @staticmethod
+    def _came_later(sums: list[Opened]) -> set[str]:
+        """Who was away in one sum of a place and part of a later one there."""
+        sets: dict[int, list[tuple[int, frozenset[str]]]] = defaultdict(list)
+        for one in sums:
+            attempt = min(row.context.attempt for row in one.rows)
+            sets[one.rows[0].context.round].append((attempt, one.names))
+        found: set[str] = set()
+        for at_place in sets.values():
+            so_far: list[frozenset[str]] = []
+            for _, names in sorted(at_place, key=lambda entry: entry[0]):
+                found |= {name for name in names for before in so_far if name not in before}
+                so_far.append(names)
+        return found
+
+    # -- with real masks -----------------------------------------------------------------------
+
+    def _check_hidden(self, row: Row, sums: list[Opened]) -> None:
+        """What is said to be hidden must be: take off what can be taken off, and look."""
+        if any(one.rows == (row,) for one in sums):
+            return
+        vector, plain = self._vectors(row)
+        if np.array_equal(self._peeled(row, vector), plain):
+            raise ViolationError(f"the server can take the masks off the vector of {row.owner}")
+
+    def _vectors(self, row: Row) -> tuple[Elements, Elements]:
         """What a client sent, and what it hides."""
-        codec = self._federation.codec(attempt.context.capacity, attempt.context.salt)
-        change = attempt.changes[name]
-        plain = codec.encode(change.points(), change.counts())
-        return codec.unpack(attempt.masked[name]), plain
+        codec = self._federation.codec(row.context.capacity, row.context.salt)
+        plain = codec.encode(row.change.points(), row.change.counts())
+        return codec.unpack(row.masked_vector), plain
 
-    def _peeled(self, attempt: Attempt, name: str, vector: Elements) -> Elements:
-        """A vector without the masks that the server can compute."""
-        graph, context = attempt.graph, attempt.context
-        assert graph is not None
-        threshold, size = graph.plan.threshold, vector.size
-        if attempt.has(attempt.seeds, name):
-            seed = join(attempt.seeds[name], threshold)
-            vector = add(vector, minus(self_mask(seed, context, name, size)))
-        for other in graph.neighbours(name):
-            for owner, peer in ((name, other), (other, name)):
-                if other in attempt.sharers and attempt.has(attempt.keys, owner):
-                    key = Agreement(join(attempt.keys[owner], threshold))
-                    secret = key.with_peer(attempt.masking_keys[peer])
-                    vector = add(vector, minus(pair_mask(secret, context, name, other, size)))
-                    break
+    def _peeled(self, row: Row, vector: Elements) -> Elements:
+        """A vector without the masks that the server can compute from shares it was given."""
+        dealing, size = row.dealing, vector.size
+        view = View(row.context.digest, dealing.graph.participants, row.sharers)
+        if len(dealing.seeds) >= dealing.graph.plan.threshold:
+            seed = self._joined(dealing, dealing.seeds)
+            vector = add(vector, minus(self_mask(seed, view, row.owner, size)))
+        for other, key in dealing.keys_of.items():
+            if other not in row.sharers:
+                continue
+            secret = self._secret_with(dealing, other, key)
+            if secret is not None:
+                vector = add(vector, minus(pair_mask(secret, view, row.owner, other, size)))
         return vector
+
+    def _secret_with(self, dealing: Dealing, other: str, key: bytes) -> bytes | None:
+        threshold = dealing.graph.plan.threshold
+        if len(dealing.keys) >= threshold:
+            return Agreement(self._joined(dealing, dealing.keys)).with_peer(AgreementKey(key))
+        for theirs in self._dealings.get((other, dealing.context.digest), ()):
+            if theirs.masking_key == key and len(theirs.keys) >= threshold:
+                private = Agreement(self._joined(theirs, theirs.keys))
+                return private.with_peer(AgreementKey(dealing.masking_key))
+        return None
+
+    @staticmethod
+    def _joined(dealing: Dealing, shares: Mapping[str, bytes]) -> bytes:
+        held = {dealing.points[name]: share for name, share in shares.items()}
+        return join(held, dealing.graph.plan.threshold)
+
+
+# -- which inputs are the same -----------------------------------------------------------------
+
+
+def _whole(row: Row) -> Combination:
+    """As if no client ever changed anything: then only whole inputs are left."""
+    total = Counted()
+    if not row.empty:
+        total[row.owner, "input"] += 1
+    if row.context.kind == "delta":
+        total[row.owner, "input"] -= 1
+    return total
+
+
+def _by_list(row: Row) -> Combination:
+    """As if every client changed between two commits, and between two lists."""
+    return _changing(row, row.place, row.base)
+
+
+def _by_place(row: Row) -> Combination:
+    """As if every client changed between two commits, and not while there is none."""
+    return _changing(row, row.place[0], row.base[0])
+
+
+def _changing(row: Row, now: Hashable, before: Hashable) -> Combination:
+    total = Counted()
+    if not row.empty:
+        total[row.owner, now] += 1
+    if row.context.kind == "delta":
+        total[row.owner, before] -= 1
+    return total
+
+
+class Counted(defaultdict[Variable, int]):
+    def __init__(self) -> None:
+        super().__init__(int)
+
+
+# -- linear algebra ----------------------------------------------------------------------------
+
+
+def independent(rows: list[Combination]) -> list[Combination]:
+    """Rows that span the same, none of which follows from the others."""
+    return [row for row in _eliminated(rows, lambda variable: True) if row]
+
+
+def shows_alone(rows: list[Combination], owner: str) -> bool:
+    """Whether something that has to do with one client alone follows from the rows."""
+    left = _eliminated(rows, lambda variable: variable[0] != owner)  # type: ignore[index]
+    return any(
+        row and all(variable[0] == owner for variable in row)  # type: ignore[index]
+        for row in left
+    )
+
+
+def _eliminated(rows: list[Combination], wanted: Callable[[Variable], bool]) -> list[Combination]:
+    """The rows after elimination of the wanted variables, modulo a large prime."""
+    rest = [{key: value % _PRIME for key, value in row.items()} for row in rows]
+    done: list[Combination] = []
+    while rest:
+        pivot = rest.pop()
+        variable = next((key for key in pivot if wanted(key)), None)
+        if variable is None:
+            done.append(pivot)
+            continue
+        inverse = pow(pivot[variable], -1, _PRIME)
+        for number, row in enumerate(rest):
+            if variable in row:
+                rest[number] = _less(row, pivot, row[variable] * inverse % _PRIME)
+        done.append(pivot)
+    return done
+
+
+def _less(row: Combination, pivot: Combination, factor: int) -> Combination:
+    out = dict(row)
+    for key, value in pivot.items():
+        left = (out.get(key, 0) - factor * value) % _PRIME
+        if left:
+            out[key] = left
+        else:
+            out.pop(key, None)
+    return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,20 +18,30 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def init(
     folder: Folder,
     name: Annotated[str, typer.Option(help="The client's name in the federation.")],
+    suppression: Annotated[
+        Path | None,
+        typer.Option(help="Where the list of forgotten ids shall lie, if not in the directory."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a client's directory, with keys of its own.
 
     Writes the enrolment file (a name and a public key) that `server enrol` takes.
 
-    Example: `fedforget client init aarhus/ --name Aarhus`
+    The suppression list holds keyed digests of forgotten ids and keeps old exports from bringing
+    them back. Put it on another disk than the directory, one that is not restored together with
+    it: after a restore it still knows what was forgotten since the backup.
+
+    Example: `fedforget client init aarhus/ --name Aarhus --suppression /safe/aarhus-forgotten.db`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.parties.client import ClientParty
 
     with plain_errors():
-        enrolment = ClientParty.create(folder, name)
+        enrolment = ClientParty.create(folder, name, suppression=suppression)
     path = folder / "enrolment.json"
+    place = folder / "forgotten.sqlite" if suppression is None else suppression
+    result = enrolment | {"enrolment_file": str(path), "suppression_list": str(place)}
 
     def in_words() -> None:
         where = f"{safe(name)} is set up in [bold]{safe(folder)}[/bold]"
@@ -39,8 +49,16 @@ def init(
         console.print(f"  {enrolment['key']}")
         give = f"Give the server [bold]{safe(path)}[/bold]"
         console.print(f"{give}, and read the key to it by telephone.", soft_wrap=True)
+        if suppression is None:
+            console.print(
+                "The list of forgotten ids lies in the directory and would be restored with it;"
+                " a place outside is better (client suppression --move FILE).",
+                soft_wrap=True,
+            )
+        else:
+            console.print(f"The list of forgotten ids is {safe(place)}.", soft_wrap=True)
 
-    show(enrolment | {"enrolment_file": str(path)}, as_json, in_words)
+    show(result, as_json, in_words)
 
 
 @app.command()
@@ -50,40 +68,44 @@ def join(
     federation: Annotated[
         Path | None, typer.Option(help="The federation file, the first time.")
     ] = None,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone",
+            help="Join though so few join together that the next full round shows what this"
+            " client reports.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
     """Join a federation, or take over the list of a new epoch.
 
-    Shows who came and who went: everybody on the list takes part in the sums.
+    Shows the list, its fingerprint and what the coming sums will show; asks before it accepts.
+    Read the fingerprint to another member by telephone: a server that gives members different
+    lists is found out in this way and in no other.
 
     Example: `fedforget client join aarhus/ --federation federation.toml --epoch epoch-1.json`
     """
-    import json
-
-    from fedforget.cli.console import console, listed, plain_errors, safe, show
-    from fedforget.errors import FedforgetError
+    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.membership import plain_join, show_join
     from fedforget.parties.client import open_client
     from fedforget.parties.federation_file import FederationFile
+    from fedforget.parties.membership_file import read_membership
 
     with plain_errors():
         given = None if federation is None else FederationFile.read(federation)
-        try:
-            members = json.loads(epoch.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise FedforgetError(f"{epoch} cannot be read: {error.strerror}") from None
-        except ValueError:
-            raise FedforgetError(f"{epoch} is not a membership list") from None
+        document = read_membership(epoch)
         with open_client(folder) as party:
-            result = party.join(given, members)
-
-    def in_words() -> None:
-        console.print(f"Epoch {result['epoch']}.")
-        for word in ("came", "went", "changed_keys"):
-            if result[word]:
-                names = safe(listed(result[word]))
-                console.print(f"  {word.replace('_', ' ')}: {names}")
-
-    show(result, as_json, in_words)
+            plan = party.plan_join(given, document, alone=alone)
+            if not as_json:
+                show_join(plan, party.name)
+                if not yes and sys.stdin.isatty():
+                    typer.confirm("Is this the list that the others have? Accept it?", abort=True)
+            party.join(given, document, alone=alone)
+            name = party.name
+    words = f"{safe(name)} follows the list of epoch {plan.membership.epoch}."
+    show(plain_join(plan), as_json, lambda: console.print(words))
 
 
 @app.command("import")
@@ -94,17 +116,22 @@ def import_(
     replace: Annotated[
         bool, typer.Option("--replace", help="Forget records with the same ids first.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Let ids in that were forgotten before.")
+    ] = False,
     delimiter: Annotated[str, typer.Option(help="Of a CSV file.")] = ",",
     encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
     as_json: Json = False,
 ) -> None:
     """Import records: all of a table, or nothing if anything in it is wrong.
 
-    Columns are matched by the features' names; others are not read.
+    Columns are matched by the features' names; others are not read. Ids on the suppression list
+    stay out and are counted: they were forgotten, and the table is an old export. A patient who
+    has come back is let in with `--again`.
 
     Example: `fedforget client import aarhus/ patients.parquet --id patient_id`
     """
-    from fedforget.cli.console import console, plain_errors, progress_bar, show
+    from fedforget.cli.console import console, number_of, plain_errors, progress_bar, show
     from fedforget.parties.client import ClientError, open_client
     from fedforget.parties.tables import Table
 
@@ -123,12 +150,20 @@ def import_(
             result = party.import_table(
                 source,
                 replace=replace,
+                again=again,
                 progress=lambda n: bar.update(task, advance=n, total=source.n_rows),
             )
 
     def in_words() -> None:
         replaced = f" ({result['replaced']} replaced)" if result["replaced"] else ""
-        console.print(f"{result['added']} records imported{replaced}; {result['records']} in all.")
+        added = number_of(result["added"], "record")
+        console.print(f"{added} imported{replaced}; {result['records']} in all.")
+        if result["kept_out"]:
+            console.print(
+                f"{number_of(result['kept_out'], 'id')} kept out: on the suppression list, because"
+                " forgotten before. --again lets them in.",
+                soft_wrap=True,
+            )
 
     show(result, as_json, in_words)
 
@@ -148,12 +183,13 @@ def forget(
 ) -> None:
     """Forget records: erased when this returns, and out of the model after the next round.
 
-    Prints the salt of the request, which is stored nowhere: keep it with the request, `verify`
-    wants it to tell which ids a receipt covers.
+    Prints the salt of the request: keep it with the request, `verify` wants it to tell which ids
+    a receipt covers. It is kept here until the receipt is written out; `client requests` shows
+    it.
 
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
     """
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.cli.receipts import read_ids
     from fedforget.parties.client import open_client
 
@@ -163,6 +199,7 @@ def forget(
             wanted += read_ids(sys.stdin if ids_file == "-" else Path(ids_file))
         with open_client(folder) as party:
             plan = party.forget(wanted, dry_run=True)
+            records = number_of(plan.records, "record")
             redraw = (
                 f"seeds are drawn again from number {plan.reseeded}"
                 if plan.reseeded
@@ -170,10 +207,10 @@ def forget(
             )
             if dry_run:
                 preview = {"records": plan.records, "reseeded": plan.reseeded, "erased": False}
-                show(preview, as_json, lambda: console.print(f"{plan.records} records; {redraw}."))
+                show(preview, as_json, lambda: console.print(f"{records}; {redraw}."))
                 return
             if not yes:
-                _ask(f"Erase {plan.records} records of {party.name} for good?", as_json)
+                _ask(f"Erase {records} of {party.name} for good?", as_json)
             done = party.forget(wanted)
     result = {
         "request": done.request,
@@ -184,13 +221,16 @@ def forget(
     }
 
     def in_words() -> None:
-        console.print(f"[bold green]{done.records} records erased[/]; {redraw}.")
+        console.print(f"[bold green]{records} erased[/]; {redraw}.")
+        console.print(f"Request {safe(done.request)}, salt [bold]{safe(done.salt)}[/bold]")
         console.print(
-            f"Request {done.request}, salt [bold]{done.salt}[/bold] (not stored: keep it)"
+            "The salt is kept here until the receipt is written out; client requests shows it.",
+            soft_wrap=True,
         )
         console.print(
             "The last committed histogram is kept until the next round commits; then there is a"
-            " receipt."
+            " receipt.",
+            soft_wrap=True,
         )
 
     show(result, as_json, in_words)
@@ -207,25 +247,213 @@ def _ask(question: str, as_json: bool) -> None:
 
 
 @app.command()
+def requests(folder: Folder, as_json: Json = False) -> None:
+    """List requests that wait for a round, and those whose receipts were not written out.
+
+    Shows their salts. A salt is erased when its receipt has been written out.
+
+    Example: `fedforget client requests aarhus/`
+    """
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
+    from fedforget.parties.client import open_client
+
+    with plain_errors(), open_client(folder) as party:
+        found = party.requests()
+
+    def in_words() -> None:
+        for one in found:
+            what = f"{number_of(one['records'], 'record')}, asked on {safe(one['time'])}"
+            console.print(
+                f"Request {safe(one['request'])}: {what}; {safe(one['state'])}.", soft_wrap=True
+            )
+            if one["salt"]:
+                console.print(f"  salt [bold]{safe(one['salt'])}[/bold]")
+        if not found:
+            console.print("No request waits, and every receipt was written out.")
+
+    show({"requests": found}, as_json, in_words)
+
+
+@app.command()
 def leave(
     folder: Folder,
+    alone: Annotated[
+        bool,
+        typer.Option("--alone", help="Do not wait for others: what was reported will show."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Leave: erase every record; the next round takes this client out of the model.
+    """Leave: erase every record; a later round takes this client out of the model.
+
+    The sum before that round less the sum after it is what the leavers had reported. So a client
+    leaves together with others (two more than may collude), or `--alone` if it accepts that its
+    own histogram shows. Enough members must stay, `protocol.minimum` at least.
 
     Example: `fedforget client leave bologna/ --yes`
     """
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.client import open_client
+    from fedforget.protocol.rules import fewest_counted, fewest_together
 
     with plain_errors(), open_client(folder) as party:
         if not yes:
             _ask(f"Erase all records of {party.name} for good?", as_json)
-        erased = party.leave()
-    result = {"records": erased, "leaving": True}
-    words = f"{erased} records erased. Take part in one more round; then the server enrols without."
-    show(result, as_json, lambda: console.print(words))
+        erased = party.leave(alone=alone)
+        name, federation = party.name, party.federation
+        assert federation is not None
+        membership, policy = party.lists()[-1], federation.policy()
+        fewest = fewest_together(membership, policy)
+        behind = fewest_counted(membership, policy)
+    result = {
+        "records": erased,
+        "leaving": True,
+        "alone": alone,
+        "fewest_together": fewest,
+        "fewest_who_stay": behind,
+    }
+
+    def in_words() -> None:
+        console.print(f"[bold green]{number_of(erased, 'record')} erased.[/]")
+        if alone:
+            words = (
+                f"The next round takes {safe(name)} out. Whoever knows the sums before and after it"
+                f" can compute what {safe(name)} had reported."
+            )
+        else:
+            words = (
+                f"{safe(name)} is taken out by the first round in which at least {fewest} members"
+                " leave together; until then it takes part, and what was last counted of it stays"
+                " in the model. client leave --alone does not wait: then what it had reported"
+                " shows."
+            )
+        console.print(words, soft_wrap=True)
+        console.print(
+            f"At least {behind} members must stay. After that round the server takes"
+            f" {safe(name)} off the list (server enrol --gone).",
+            soft_wrap=True,
+        )
+
+    show(result, as_json, in_words)
+
+
+@app.command()
+def recover(
+    folder: Folder,
+    ids_file: Annotated[
+        str | None,
+        typer.Option(
+            help="Ids of the erasures since the backup, one a line; - for standard input."
+        ),
+    ] = None,
+    nothing_to_forget: Annotated[
+        bool,
+        typer.Option("--nothing-to-forget", help="There were no erasures since the backup."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a directory that was restored from a backup.
+
+    Say which erasures were made since the backup: they are made again, as far as the records are
+    held. What the suppression list knows is forgotten again in any case. A full round of everybody
+    must follow (`fedforget round ... --full`).
+
+    Run this after every restore, also where nothing complains. A backup made after the last
+    committed round looks to everybody like the directory itself, so nobody can notice that it was
+    restored: erasures made after that backup are back, and only their ids can tell.
+
+    Example: `fedforget client recover aarhus/ --ids-file erased-since-the-backup.txt`
+    """
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
+    from fedforget.cli.receipts import read_ids
+    from fedforget.errors import FedforgetError
+    from fedforget.parties.client import open_client
+
+    with plain_errors():
+        if (ids_file is None) == (not nothing_to_forget):
+            raise FedforgetError(
+                "say which erasures since the backup are to be made again: --ids-file FILE, or"
+                " --nothing-to-forget if there were none"
+            )
+        ids = [] if ids_file is None else read_ids(sys.stdin if ids_file == "-" else Path(ids_file))
+        with open_client(folder) as party:
+            result = party.recover(ids)
+
+    def in_words() -> None:
+        again = number_of(result["records_forgotten_again"], "record")
+        console.print(f"[bold green]{again} forgotten again.[/]")
+        if result["ids_not_held"]:
+            console.print(f"{number_of(result['ids_not_held'], 'id')} of the file not held here.")
+        if result["request"]:
+            salt = f"salt [bold]{safe(result['salt'])}[/bold]"
+            console.print(f"Request {safe(result['request'])}, {salt}", soft_wrap=True)
+        console.print(f"The last round known here is {result['last_round_known']}.")
+        console.print(
+            "A full round of everybody must follow: fedforget round SERVER CLIENT... --full",
+            soft_wrap=True,
+        )
+
+    show(result, as_json, in_words)
+
+
+@app.command()
+def suppression(
+    folder: Folder,
+    off: Annotated[
+        bool, typer.Option("--off", help="Forget the digests once their round has committed.")
+    ] = False,
+    on: Annotated[bool, typer.Option("--on", help="Keep them again.")] = False,
+    move: Annotated[
+        Path | None, typer.Option(help="Move the list to this file, or use the one that is there.")
+    ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="The list is lost: begin an empty one.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the list of forgotten ids, move it, or switch it off.
+
+    The list holds keyed digests, no ids. It keeps old exports from bringing forgotten records
+    back, and tells after a restore what was forgotten since the backup. Keep it in a place that is
+    not restored together with the directory.
+
+    Example: `fedforget client suppression aarhus/ --move /safe/aarhus-forgotten.db`
+    """
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
+    from fedforget.errors import FedforgetError
+    from fedforget.parties.client import open_client
+
+    with plain_errors():
+        if on and off:
+            raise FedforgetError("--on and --off contradict each other")
+        with open_client(folder) as party:
+            if on or off or anew or move is not None:
+                party.set_suppression(on=on or (False if off else None), path=move, anew=anew)
+            inside = party.suppression_path.parent == party.folder.resolve()
+            result = {
+                "ids": party.status()["ids_suppressed"],
+                "file": str(party.suppression_path),
+                "in_the_directory": inside,
+                "on": party.keeps_suppression,
+            }
+
+    def in_words() -> None:
+        ids = number_of(result["ids"], "id")
+        console.print(f"{ids}, in [bold]{safe(result['file'])}[/]", soft_wrap=True)
+        if not result["on"]:
+            console.print(
+                "Switched off: digests are kept only until the round that forgets their ids has"
+                " committed. An old export can bring forgotten records back.",
+                soft_wrap=True,
+            )
+        elif inside:
+            console.print(
+                "The file lies in the client's directory and would be restored with it; a place"
+                " outside is better (--move FILE).",
+                soft_wrap=True,
+            )
+
+    show(result, as_json, in_words)
 
 
 @app.command()
@@ -278,7 +506,10 @@ def receipts(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the receipts, or write them as files.
+    """List the receipts, or write them as files that are never overwritten.
+
+    The salt of a request is shown a last time when its receipt is written out, and is then erased
+    here. Keep it apart from the receipt: together they tell who was forgotten.
 
     Example: `fedforget client receipts aarhus/ -o receipts/`
     """
@@ -287,55 +518,55 @@ def receipts(
     from rich.table import Table
 
     from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client import WrittenReceipt, open_client
+
+    def tell(written: list[WrittenReceipt]) -> None:
+        files = [
+            {"file": str(one.path), "request": one.request, "salt": one.salt} for one in written
+        ]
+        found = {one.name: json.loads(one.document) for one in party.store.receipts()}
+
+        def in_words() -> None:
+            table = Table(box=None)
+            for column in ("request", "asked", "records", "round"):
+                table.add_column(column, justify="right")
+            for name, one in found.items():
+                request = one["request"]
+                cells = (name, request["time"], request["records"], one["round"])
+                table.add_row(*map(safe, cells))
+            console.print(table if found else "No receipts yet.")
+            for one in written:
+                console.print(f"Written to [bold]{safe(one.path)}[/bold]", soft_wrap=True)
+                if one.salt:
+                    console.print(f"  salt [bold]{safe(one.salt)}[/bold]", soft_wrap=True)
+            if any(one.salt for one in written):
+                console.print(
+                    "The salts are shown here for the last time, and are now erased: keep each one"
+                    " with its request.",
+                    soft_wrap=True,
+                )
+
+        show({"receipts": list(found.values()), "files": files}, as_json, in_words)
+        # What could not be shown must not be erased.
+        sys.stdout.flush()
 
     with plain_errors(), open_client(folder) as party:
-        documents = {number: json.loads(text) for number, text in party.store.receipts().items()}
-        files = [] if out is None else _write_receipts(documents, out)
-    result = {"receipts": list(documents.values()), "files": files}
-
-    def in_words() -> None:
-        table = Table(box=None)
-        for column in ("request", "asked", "records", "round"):
-            table.add_column(column, justify="right")
-        for number, one in documents.items():
-            request = one["request"]
-            cells = (number, request["time"], request["records"], one["round"])
-            table.add_row(*map(safe, cells))
-        console.print(table if documents else "No receipts yet.")
-        for path in files:
-            console.print(f"Written to [bold]{safe(path)}[/bold]", soft_wrap=True)
-
-    show(result, as_json, in_words)
-
-
-def _write_receipts(documents: dict[int, Any], out: Path) -> list[str]:
-    import json
-
-    from fedforget.errors import FedforgetError
-    from fedforget.parties.folders import write_private
-
-    files = []
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for number, document in documents.items():
-            path = out / f"receipt-{number}.json"
-            text = json.dumps(document, indent=1, ensure_ascii=False)
-            # A receipt is never changed: what is there already must be the same.
-            write_private(path, text.encode(), replace=False)
-            files.append(str(path))
-    except OSError as error:
-        raise FedforgetError(f"{out} cannot be written: {error.strerror}") from None
-    return files
+        if out is None:
+            tell([])
+        else:
+            party.write_receipts(out, tell)
 
 
 @app.command()
 def audit(folder: Folder, as_json: Json = False) -> None:
     """Fit again from the retained records and compare with what is stored. Exit status 0 or 1.
 
+    Also looks for requests without receipts, records that are held though they were forgotten, and
+    commit notices that do not make one history.
+
     Example: `fedforget client audit aarhus/`
     """
-    from fedforget.cli.console import console, plain_errors, show
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.client import open_client
 
     with plain_errors(), open_client(folder) as party:
@@ -344,16 +575,19 @@ def audit(folder: Folder, as_json: Json = False) -> None:
         "records": found.records,
         "stored": found.stored,
         "fresh": found.fresh,
+        "problems": list(found.problems),
         "passed": found.passed,
     }
 
     def in_words() -> None:
-        console.print(f"{found.records} records, fitted again.")
+        console.print(f"{number_of(found.records, 'record')}, fitted again.")
         console.print(f"  stored {found.stored}\n  fresh  {found.fresh}")
-        if found.passed:
+        if found.stored == found.fresh:
             console.print("[bold green]The stored state is that of a fresh fit.[/]")
         else:
             console.print("[bold red]The stored state is not that of the records.[/]")
+        for problem in found.problems:
+            console.print(f"[bold red]{safe(problem)}[/bold red]", soft_wrap=True)
 
     show(result, as_json, in_words)
     if not found.passed:

@@ -48,6 +48,15 @@ def _apart(name: object) -> str:
     return json_text(shown) if "," in shown or '"' in shown or not shown else shown
 
 
+def number_of(count: int, thing: str) -> str:
+    """A number and what it counts.
+
+    >>> number_of(1, "record"), number_of(2, "record")
+    ('1 record', '2 records')
+    """
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def warm_up_kernels() -> None:
     """Compile the kernels if need be, and say so: the first time takes a while."""
     start = time.perf_counter()

@@ -18,7 +18,7 @@ app = typer.Typer(help="Rounds over a network, with Flower.", no_args_is_help=Tr
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
-_STAGES = 6
+_STAGES = 7
 
 
 @app.command()
@@ -60,7 +60,7 @@ def init(
 @app.command()
 def up(
     clients: Annotated[
-        int, typer.Option(min=1, help="How many clients, each with a SuperNode.")
+        int, typer.Option(min=1, help="How many clients, 2 at least, each with a SuperNode.")
     ] = 3,
     folder: Annotated[
         Path, typer.Option(help="Where everything is put; found again the next time.")
@@ -141,7 +141,8 @@ def simulate(
         Path, typer.Option(help="Records: a .npz (X), .csv or .parquet file of numbers.")
     ],
     clients: Annotated[
-        int | None, typer.Option(min=1, help="How many clients; the file's own, if left out.")
+        int | None,
+        typer.Option(min=1, help="How many clients, 2 at least; the file's own, if left out."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds.")] = 3,
     clusters: Annotated[
@@ -173,6 +174,7 @@ def simulate(
     from fedforget.cli.console import plain_errors, progress_bar, show
     from fedforget.errors import FedforgetError
     from fedforget.runtime.flower import simulation
+    from fedforget.runtime.flower.trial import check_clients
     from fedforget.text import visible
 
     with plain_errors(), _terminable(), ExitStack() as stack:
@@ -182,6 +184,8 @@ def simulate(
             owners = data.clients if clients is None else iid(len(data.X), clients, seed=seed)
         except (OSError, ValueError) as error:
             raise FedforgetError(str(error)) from None
+        n_clients = int(owners.max()) + 1
+        check_clients(n_clients)
         if out is not None and out.exists():
             raise FedforgetError(f"{out} exists already; choose another folder")
         if out is not None:
@@ -189,7 +193,6 @@ def simulate(
             root.mkdir(mode=0o700, parents=True)
         else:
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedforget-")))
-        n_clients = int(owners.max()) + 1
         total = n_clients + rounds * _STAGES
         bar = stack.enter_context(progress_bar("Setting up", total, quiet=as_json))
 
@@ -248,8 +251,9 @@ def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
     from fedforget import __version__
     from fedforget.errors import FedforgetError
     from fedforget.runtime.flower.app_folder import write_app
-    from fedforget.runtime.flower.trial import make_federation
+    from fedforget.runtime.flower.trial import check_clients, make_federation
 
+    check_clients(clients)
     if not (folder / "app" / ".gitignore").exists():  # this is written last
         if folder.exists() and any(folder.iterdir()):
             raise FedforgetError(
@@ -260,7 +264,7 @@ def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
         values = (centres[rng.integers(3, size=300 * clients)]).clip(0, 1)
         values = (values + rng.normal(0, 0.05, values.shape)).clip(0, 1)
         owners = np.arange(len(values)) % clients
-        make_federation(folder, values, owners, n_clusters=3, minimum=2)
+        make_federation(folder, values, owners, n_clusters=3)
         write_app(folder / "app", __version__, server=folder / "server", clients=folder / "clients")
     names = sorted(path.name for path in (folder / "clients").iterdir())
     if len(names) != clients:

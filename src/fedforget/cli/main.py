@@ -74,8 +74,9 @@ def round_(
 ) -> None:
     """Run one round of the secure sum over directories of this machine.
 
-    The first round is a full one, later ones sum up what changed. A round that was cut off is
-    finished or repeated by the next one; nothing is lost or counted twice.
+    The first round is a full one of everybody, later ones sum up what changed. A round that was
+    cut off is finished or repeated by the next one; nothing is lost or counted twice. Says who
+    refused to take part and why, and who spoiled an attempt, as far as that can be told.
 
     Example: `fedforget round server/ aarhus/ bologna/ coimbra/`
     """
@@ -91,9 +92,7 @@ def verify(
     ids_file: Annotated[
         Path | None, typer.Option(help="Ids, one a line: which of them does it cover?")
     ] = None,
-    salt: Annotated[
-        str | None, typer.Option(help="The salt that was handed out with the request.")
-    ] = None,
+    salt: Annotated[str | None, typer.Option(help="The salt of the request, hexadecimal.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Check a receipt: what it proves, and what it does not. Exit status 0 or 1.

@@ -53,7 +53,7 @@ from fedforget.parties import client, receipts, server
 from fedforget.parties.federation_file import Feature, FederationFile
 from fedforget.parties.folders import write_private
 from fedforget.parties.log import LogError
-from fedforget.parties.store import Clusters
+from fedforget.parties.store import Clusters, Request, StoredReceipt
 
 SMALLEST_SHOWN = 5
 """Local clusters with fewer records than this are not drawn."""
@@ -219,6 +219,7 @@ def server_page(party: server.ServerParty) -> str:
             [
                 ("model", element("code", status["model"] or "none yet: no round was run")),
                 ("checked now", _server_check(party)),
+                ("list's fingerprint", status["fingerprint"] or "nobody is enrolled"),
                 *([("next round", "a full one")] if status["needs_full_round"] else []),
             ]
         ),
@@ -226,7 +227,7 @@ def server_page(party: server.ServerParty) -> str:
     if status["clusters"]:
         picture = _picture_of_server(party)
         body += [_server_clusters(picture), _server_profiles(picture, federation)]
-    body += [_rounds(rounds), _members(party, status), _epochs(log), _log(status)]
+    body += [_rounds(rounds), _trouble(log), _members(party, status), _epochs(log), _log(status)]
     return document(f"{federation.name}: server", body)
 
 
@@ -325,38 +326,75 @@ def _round_row(entry: dict[str, Any]) -> list[str | int]:
     ]
 
 
+def _trouble(log: Sequence[dict[str, Any]]) -> Html:
+    """Attempts that failed, and who was found out in those and in committed rounds."""
+    rows: list[list[str | int]] = []
+    for entry in log:
+        body = entry["body"]
+        found = body.get("findings", []) if entry["kind"] in ("round", "failure") else []
+        if not found and entry["kind"] != "failure":
+            continue
+        failed = entry["kind"] == "failure"
+        texts = "; ".join(str(one["text"]) for one in found) or "nobody can be named"
+        people = _some(sorted({name for one in found for name in one["members"]}))
+        rows.append(
+            [
+                body["round"],
+                body["attempt"],
+                moment(entry["time"]),
+                "failed" if failed else "committed",
+                _some(body["participants"]),
+                people,
+                texts,
+            ]
+        )
+    if not rows:
+        return section("Failures and findings", paragraph("None."))
+    recent = rows[-MOST_ROUNDS:]
+    headers = ("round", "attempt", "time", "outcome", "participants", "named", "what was found")
+    words = "Where two members are named, one of the two is at fault."
+    shown = table(headers, reversed(recent), ("round", "attempt"))
+    return section("Failures and findings", paragraph(words, class_="muted"), shown)
+
+
 def _members(party: server.ServerParty, status: dict[str, Any]) -> Html:
-    members = party.members()
-    if members is None:
+    lists = party.lists()
+    if not lists:
         return section("Members", paragraph("Nobody is enrolled yet."))
-    counted = status["counted"]
+    listed, counted = lists[-1], status["counted"]
     rows = [
-        (named(name), short(public), counted.get(name, "not yet"))
-        for name, public in members["keys"].items()
+        (
+            named(one.name),
+            short(one.key.hex()),
+            "suspended" if one.suspended else "takes part",
+            counted.get(one.name, "not yet"),
+        )
+        for one in listed.members
     ]
-    gone = [name for name in counted if name not in members["keys"]]
-    words = f"Epoch {members['epoch']}."
+    gone = [name for name in counted if name not in listed]
+    words = f"Epoch {listed.epoch}. Compare the fingerprint {listed.fingerprint} by telephone."
     extra = [paragraph("Still counted, though no longer a member: ", _some(gone))] if gone else []
-    headers = ("member", "public key", "counted as of round")
-    return section("Members", paragraph(words), *extra, table(headers, rows, headers[2:]))
+    headers = ("member", "public key", "state", "counted as of round")
+    return section("Members", paragraph(words), *extra, table(headers, rows, headers[3:]))
 
 
 def _epochs(log: Sequence[dict[str, Any]]) -> Html:
     """Who came and went, by the log."""
     rows: list[list[str | int]] = []
     before: dict[str, str] = {}
-    for entry in (entry for entry in log if entry["kind"] == "epoch"):
+    for entry in (entry for entry in log if entry["kind"] in ("epoch", "recovery")):
         now = entry["body"]["members"]
         came = [name for name in now if name not in before]
         went = [name for name in before if name not in now]
         changed = [name for name in now if name in before and before[name] != now[name]]
         number = entry["body"]["epoch"]
-        people = [_some(some) for some in (came, went, changed)]
+        suspended = entry["body"].get("suspended", [])
+        people = [_some(some) for some in (came, went, changed, suspended)]
         rows.append([number, moment(entry["time"]), *people, len(now)])
         before = now
     if not rows:
         return section("Epochs", paragraph("None yet."))
-    headers = ("epoch", "began", "came", "went", "new keys", "members")
+    headers = ("epoch", "began", "came", "went", "new keys", "suspended", "members")
     return section("Epochs", table(headers, reversed(rows), ("epoch", "members")))
 
 
@@ -424,8 +462,14 @@ def _client_facts(party: client.ClientParty, status: dict[str, Any]) -> list[tup
     if status["keeps_last_committed_histogram"]:
         words = "the last committed histogram is kept until the next round commits"
         found.append(("waiting", words))
-    if status["leaving"]:
-        found.append(("leaving", "all records are erased; one more round takes this client out"))
+    if status["fingerprint"]:
+        found.append(("list's fingerprint", status["fingerprint"]))
+    if status["suspended"]:
+        found.append(("suspended", "the list lets this client take no part; it stays counted"))
+    if status["left"]:
+        found.append(("left", "this client has left, and takes no part any more"))
+    elif status["leaving"]:
+        found.append(("leaving", "all records are erased; a later round takes this client out"))
     return found
 
 
@@ -434,6 +478,7 @@ def _client_check(party: client.ClientParty) -> Html:
     found = party.audit()
     if not found.passed:
         words = "the stored state is not the one that a fresh fit of the records gives"
+        words = "; ".join([words] * (found.stored != found.fresh) + list(found.problems))
         return element("span", words, class_="bad")
     words = f"the stored state is that of a fresh fit of the {grouped(found.records)} records held"
     return element("span", words, class_="good")
@@ -476,22 +521,22 @@ def _local_clusters(
     ]
 
 
-def _waiting(requests: Sequence[dict[str, Any]]) -> Html:
+def _waiting(requests: Sequence[Request]) -> Html:
     if not requests:
         return section("Requests waiting", paragraph("None."))
     rows = [
         (
-            one["number"],
-            moment(one["time"]),
-            one["records"],
-            _redrawn(one["digests"], one["reseeded"]),
-            f"in round {one['round']}" if one["round"] else "for the next round",
+            one.name,
+            moment(one.time),
+            one.records,
+            _redrawn(one.digests, one.reseeded),
+            "for the next round" if one.attempt is None else f"for attempt {one.attempt}",
         )
         for one in requests
     ]
     headers = ("request", "asked", "records erased", "seeds", "waits")
     words = "The records are erased here already; the model follows when a round commits."
-    shown = table(headers, rows, ("request", "records erased"))
+    shown = table(headers, rows, ("records erased",))
     return section("Requests waiting", paragraph(words, class_="muted"), shown)
 
 
@@ -503,18 +548,19 @@ def _redrawn(digests: Sequence[str] | None, reseeded: int | None) -> str:
 
 
 def _receipts(party: client.ClientParty, federation: FederationFile) -> Html:
-    documents = [json.loads(text) for text in party.store.receipts().values()]
-    if not documents:
+    found = party.store.receipts()
+    if not found:
         return section("Receipts", paragraph("None yet."))
     before_models = ("request", "asked", "records erased", "seeds", "round")
     headers = (*before_models, "model before", "model after", "checked now")
-    rows = (_receipt_row(one, federation) for one in reversed(documents))
+    rows = (_receipt_row(one, federation) for one in reversed(found))
     words = "Each one can be checked by others with fedforget verify and the federation file."
-    shown = table(headers, rows, ("request", "records erased", "round"))
+    shown = table(headers, rows, ("records erased", "round"))
     return section("Receipts", paragraph(words, class_="muted"), shown)
 
 
-def _receipt_row(document: dict[str, Any], federation: FederationFile) -> list[str | int]:
+def _receipt_row(stored: StoredReceipt, federation: FederationFile) -> list[str | int]:
+    document = json.loads(stored.document)
     request = document["request"]
     try:
         proof = receipts.verify(document, federation)
@@ -523,9 +569,9 @@ def _receipt_row(document: dict[str, Any], federation: FederationFile) -> list[s
         verdict = element("span", str(error), class_="bad")
     else:
         models = short(proof.model_before), short(proof.model_after)
-        verdict = element("span", "valid", class_="good")
+        verdict = element("span", "; ".join(["valid", *proof.remarks]), class_="good")
     return [
-        request["number"],
+        stored.name,
         moment(request["time"]),
         request["records"],
         _redrawn(request["digests"], request["seeds_drawn_again_from"]),

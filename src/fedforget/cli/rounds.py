@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedforget.cli.console import console, listed, plain_errors, progress_bar, safe, show
+from rich.console import Console
+
+from fedforget.cli.console import (
+    console,
+    listed,
+    messages,
+    number_of,
+    plain_errors,
+    progress_bar,
+    safe,
+    show,
+)
+from fedforget.errors import FedforgetError
+from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.runtime.directories import run
 
 _STAGES = 6
@@ -14,20 +27,43 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
     """Run one round over directories, and say what came of it."""
     with plain_errors(), progress_bar("Opening", _STAGES, quiet=as_json) as bar:
         task = bar.task_ids[0]
-        result = run(
-            server,
-            clients,
-            "full" if full else None,
-            lambda stage: bar.update(task, description=stage.capitalize(), advance=1),
-        )
+        try:
+            result = run(
+                server,
+                clients,
+                "full" if full else None,
+                lambda stage: bar.update(task, description=stage.capitalize(), advance=1),
+            )
+        except FedforgetError as error:
+            _show_findings(messages, [str(one) for one in _findings_of(error)])
+            raise
 
     def in_words() -> None:
         names = safe(listed(result["participants"]))
         console.print(
             f"Round {result['round']} ({safe(result['kind'])}) committed: {names};"
-            f" {result['changed_bins']} bins, {result['bytes_from_a_client'] / 1e3:.1f} kB from a"
-            f" client at the most, {result['seconds']:.2f} s."
+            f" {number_of(result['changed_bins'], 'bin')},"
+            f" {result['bytes_from_a_client'] / 1e3:.1f} kB from a client at the most,"
+            f" {result['seconds']:.2f} s.",
+            soft_wrap=True,
         )
+        if result["left"]:
+            console.print(f"Left: {safe(listed(result['left']))}", soft_wrap=True)
+        for name, reason in result["refused"].items():
+            console.print(f"[yellow]Refused:[/] {safe(name)}: {safe(reason)}", soft_wrap=True)
+        _show_findings(console, result["findings"])
         console.print(f"Model {safe(result['model'])}")
 
     show(result, as_json, in_words)
+
+
+def _findings_of(error: BaseException | None) -> tuple[Finding, ...]:
+    """Who made a round fail, as far as it can be told."""
+    if isinstance(error, RoundAbortedError):
+        return error.findings
+    return () if error is None else _findings_of(error.__cause__)
+
+
+def _show_findings(where: Console, findings: list[str]) -> None:
+    for text in findings:
+        where.print(f"[yellow]Found:[/] {safe(text)}", soft_wrap=True)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from fedforget.parties.membership_file import MembershipDocument
+
 app = typer.Typer(help="The server of a federation.", no_args_is_help=True)
+
+_TWO = (
+    "with a minimum of 2, each of two members can take its own part out of the sum and sees what"
+    " the other one reported. With 3 or more, nobody can do that alone."
+)
 
 Folder = Annotated[Path, typer.Argument(help="The server's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -38,13 +46,25 @@ def init(
     shift: Annotated[bool, typer.Option("--shift", help="Shift the grid at random.")] = False,
     n_init: Annotated[int, typer.Option(help="Restarts at the server.")] = 10,
     max_iter: Annotated[int, typer.Option(help="Most Lloyd iterations.")] = 300,
-    dropout: Annotated[float, typer.Option(help="Share that may vanish in a round.")] = 0.1,
-    colluding: Annotated[float, typer.Option(help="Share that may collude.")] = 0.1,
-    minimum: Annotated[int, typer.Option(help="Fewest survivors of a round.")] = 3,
+    dropout: Annotated[
+        float, typer.Option(help="Share of the members that may be away in a round.")
+    ] = 0.1,
+    colluding: Annotated[
+        float, typer.Option(help="Share of the members that may side with the server.")
+    ] = 0.1,
+    minimum: Annotated[
+        int, typer.Option(help="Fewest members whose inputs may be summed up; at least 2.")
+    ] = 3,
     deadline: Annotated[float, typer.Option(help="Seconds that a stage may last.")] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Set up a federation: make the server's directory and its federation file.
+
+    Three numbers follow from the membership list of n members. **c**, how many may collude with
+    the server: the share `--colluding` of n, one at least. **h**, how many must take part in a
+    round: n less the share `--dropout`, and `--minimum` at least. **s**, how many must sign whose
+    inputs are summed up: more than half of n + c. A list for which h is above n, or s above h, is
+    refused. With three members, all three must be there in every round.
 
     Example: `fedforget server init server/ --name study --clusters 3 --feature age:0:120
     --feature weight:0:300`
@@ -84,13 +104,19 @@ def init(
         FederationFile.parse(draft.text(), "the federation file")  # every check of the format
         federation = ServerParty.create(folder, draft)
     path = folder / "federation.toml"
-    result = {"federation_file": str(path), "identifier": federation.identifier}
+    result = {
+        "federation_file": str(path),
+        "identifier": federation.identifier,
+        "warnings": [_TWO] if minimum == 2 else [],
+    }
 
     def in_words() -> None:
         where = (
             f"The federation “{safe(federation.name)}” is set up in [bold]{safe(folder)}[/bold]."
         )
         console.print(where, soft_wrap=True)
+        if minimum == 2:
+            console.print(f"[bold yellow]warning:[/bold yellow] {_TWO}", soft_wrap=True)
         give = f"Give every client the file [bold]{safe(path)}[/bold], and then enrol them:"
         console.print(give, soft_wrap=True)
         command = f"  fedforget server enrol {safe(folder)} --client enrolment.json ..."
@@ -113,14 +139,14 @@ def _features_of(path: Path) -> list[tuple[str, float, float]]:
     import csv
 
     from fedforget.errors import FedforgetError
+    from fedforget.incoming import MAX_JSON_BYTES, read_text
 
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(read_text(path, MAX_JSON_BYTES).splitlines()))
         return [(row["name"], float(row["low"]), float(row["high"])) for row in rows]
-    except OSError as error:
-        raise FedforgetError(f"{path} cannot be read: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        if isinstance(error, FedforgetError):
+            raise
         raise FedforgetError(f"{path} must have the columns name, low and high") from None
 
 
@@ -128,69 +154,180 @@ def _features_of(path: Path) -> list[tuple[str, float, float]]:
 def enrol(
     folder: Folder,
     client: Annotated[
-        list[Path] | None, typer.Option(help="Enrolment file of a client that comes.")
+        list[Path] | None, typer.Option(help="Enrolment file of a client; once for each.")
     ] = None,
     gone: Annotated[
-        list[str] | None, typer.Option(help="A client that has left, after its last round.")
+        list[str] | None, typer.Option(help="A member to be taken off the list.")
     ] = None,
-    lost: Annotated[
-        list[str] | None, typer.Option(help="A client that is lost; a full round follows.")
+    renew: Annotated[
+        list[str] | None,
+        typer.Option(help="A member whose key is replaced by that of its new enrolment file."),
+    ] = None,
+    suspend: Annotated[
+        list[str] | None,
+        typer.Option(help="A member that takes no part for a while; it stays counted."),
+    ] = None,
+    resume: Annotated[
+        list[str] | None, typer.Option(help="A suspended member that takes part again.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Begin an epoch: a new, numbered and signed list of members.
 
-    A member whose key was lost or stolen is enrolled again with a new enrolment file.
+    Shows what changes, the list's fingerprint, and what the coming sums will show. A member that
+    is away for long, or suspected of spoiling rounds, is better suspended than taken off the list:
+    the sums then show at most what it changed, and not its whole histogram.
 
     Example: `fedforget server enrol server/ --client aarhus/enrolment.json
     --client bologna/enrolment.json`
     """
-    import json
-
-    from fedforget.cli.console import console, listed, plain_errors, safe, show
+    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.membership import plain_join, show_join
     from fedforget.errors import FedforgetError
-    from fedforget.parties.folders import write_private
+    from fedforget.parties.client import Joined
     from fedforget.parties.server import open_server
 
     with plain_errors():
-        enrolments = {}
-        for path in client or []:
-            try:
-                entry = json.loads(path.read_text(encoding="utf-8"))
-                enrolments[entry["name"]] = entry["key"]
-                bytes.fromhex(entry["key"])
-            except OSError as error:
-                raise FedforgetError(f"{path} cannot be read: {error.strerror}") from None
-            except (ValueError, KeyError, TypeError):
-                raise FedforgetError(f"{path} is not an enrolment file") from None
+        enrolments: dict[str, str] = {}
+        for one in client or []:
+            name, key = _enrolment(one)
+            if name in enrolments:
+                raise FedforgetError(f"{one}: there are two enrolment files of {name}")
+            enrolments[name] = key
         with open_server(folder) as party:
-            before = party.members()
-            members = party.enrol(enrolments, gone=tuple(gone or ()), lost=tuple(lost or ()))
-            path = folder / f"epoch-{members['epoch']}.json"
-            write_private(path, json.dumps(members, indent=1).encode())
-    old = set() if before is None else set(before["keys"])
-    new = set(members["keys"])
-    result = {
-        "epoch": members["epoch"],
-        "members": sorted(new),
-        "came": sorted(new - old),
-        "went": sorted(old - new),
-        "epoch_file": str(path),
-    }
+            lists = party.lists()
+            before = lists[-1] if lists else None
+            path = _list_file(folder, 1 if before is None else before.epoch + 1)
+            if path.exists() or path.is_symlink():
+                raise FedforgetError(
+                    f"{path} is there already, though this server knows of no such epoch: it was"
+                    " restored from a backup (run server recover), or the file is not its own"
+                    " (move it away)"
+                )
+            document = party.enrol(
+                enrolments,
+                gone=tuple(gone or ()),
+                renew=tuple(renew or ()),
+                suspend=tuple(suspend or ()),
+                resume=tuple(resume or ()),
+            )
+            _write_list(path, document)
+            plan = Joined(party.federation, before, document.signed().membership)
 
     def in_words() -> None:
-        console.print(f"Epoch {members['epoch']}: {safe(listed(sorted(new)) or 'nobody')}")
+        show_join(plan)
         console.print(f"Give every member the file [bold]{safe(path)}[/bold]:", soft_wrap=True)
         command = f"  fedforget client join CLIENT --epoch {safe(path)}"
         console.print(command, style="dim", soft_wrap=True)
         console.print("  (a new member's first time: also --federation FILE)", style="dim")
 
-    show(result, as_json, in_words)
+    show(plain_join(plan) | {"epoch_file": str(path)}, as_json, in_words)
+
+
+def _enrolment(path: Path) -> tuple[str, str]:
+    """Name and key of an enrolment file."""
+    from fedforget.errors import FedforgetError
+    from fedforget.incoming import read_json
+
+    entry = read_json(path)
+    match entry:
+        case {"name": str(name), "key": str(key)} if len(entry) == 2:
+            return name, key
+    raise FedforgetError(f"{path} is not an enrolment file: client init writes one")
+
+
+def _list_file(folder: Path, epoch: int) -> Path:
+    return folder / f"epoch-{epoch}.json"
+
+
+def _write_list(path: Path, document: MembershipDocument) -> None:
+    """Write a membership list; a file with another content is left alone."""
+    import json
+
+    from fedforget.parties.folders import write_private
+
+    text = json.dumps(document.plain(), indent=1, ensure_ascii=False)
+    # Private, because every file of a party's directory has to be.
+    write_private(path, text.encode(), replace=False)
+
+
+@app.command()
+def members(
+    folder: Folder,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A file to write the list to.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the list in force and its fingerprint, or write it once more.
+
+    Example: `fedforget server members server/ -o epoch-3.json`
+    """
+    from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.membership import plain_list, show_list
+    from fedforget.parties.server import ServerError, open_server
+
+    with plain_errors(), open_server(folder) as party:
+        document, name = party.document(), party.federation.name
+        if document is None:
+            raise ServerError("nobody is enrolled: run server enrol first")
+        membership = document.signed().membership
+        if out is not None:
+            _write_list(out, document)
+
+    def in_words() -> None:
+        show_list(membership, name)
+        if out is not None:
+            console.print(f"Written to [bold]{safe(out)}[/bold]", soft_wrap=True)
+
+    file = None if out is None else str(out)
+    show(plain_list(membership) | {"file": file}, as_json, in_words)
+
+
+@app.command()
+def recover(
+    folder: Folder,
+    clients: Annotated[list[Path], typer.Argument(help="The clients' directories.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with a server that was restored from a backup: collect what its members know.
+
+    Takes over the commit notices and membership lists that were made since the backup; every one
+    is checked. The sum that belonged to them is lost, so a full round of everybody must follow.
+
+    Example: `fedforget server recover server/ aarhus/ bologna/ coimbra/`
+    """
+    from fedforget.cli.console import console, number_of, plain_errors, safe, show
+    from fedforget.parties.server import open_server
+    from fedforget.runtime.directories import recover as recover_server
+
+    with plain_errors():
+        result: dict[str, Any] = dict(recover_server(folder, clients))
+        with open_server(folder) as party:
+            document = party.document()
+            path = _list_file(folder, result["epoch"])
+            if document is not None:
+                _write_list(path, document)
+
+    def in_words() -> None:
+        console.print(
+            f"{number_of(result['rounds_taken_over'], 'round')} and"
+            f" {number_of(result['lists_taken_over'], 'list')} taken over; this server stands at"
+            f" round {result['round']}, epoch {result['epoch']}.",
+            soft_wrap=True,
+        )
+        console.print(f"The list in force: [bold]{safe(path)}[/bold]", soft_wrap=True)
+        console.print(
+            "A full round of everybody must follow: fedforget round SERVER CLIENT... --full",
+            soft_wrap=True,
+        )
+
+    show(result | {"epoch_file": str(path)}, as_json, in_words)
 
 
 @app.command()
 def status(folder: Folder, as_json: Json = False) -> None:
-    """Show the members, rounds and the model's digest.
+    """Show the members, their list's fingerprint, the rounds and the model's digest.
 
     Example: `fedforget server status server/ --json`
     """
@@ -271,10 +408,11 @@ def audit(folder: Folder, as_json: Json = False) -> None:
     def in_words() -> None:
         console.print(
             f"Log: {result['log_entries']} entries, {result['rounds']} rounds; every signature and"
-            " link of the chain fits."
+            " link of the chain fits.",
+            soft_wrap=True,
         )
         for problem in problems:
-            console.print(f"[bold red]{safe(problem)}[/bold red]")
+            console.print(f"[bold red]{safe(problem)}[/bold red]", soft_wrap=True)
         if not problems:
             console.print("[bold green]The model is the one that follows from the aggregate.[/]")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -75,6 +75,14 @@ class Forgotten:
     records: int
     reseeded: int | None
     salt: str
+
+
+class WrittenReceipt(NamedTuple):
+    """A receipt's file, the request that it is for, and the salt if it was still kept."""
+
+    path: Path
+    request: str
+    salt: str | None
 
 
 @dataclass(frozen=True)
@@ -185,11 +193,12 @@ class ClientParty:
         ``suppression`` is where the list of forgotten ids lies, if not in the directory.
         """
         check_name(name)
-        identity = Identity(os.urandom(32))
+        if suppression is not None and suppression.exists():
+            raise ClientError(f"{suppression} is there already; every client has a list of its own")
+        identity, secret = Identity(os.urandom(32)), os.urandom(16)
         enrolment = {"name": name, "key": identity.public.data.hex()}
         with being_made(folder, (IDENTITY, SECRET, STORE, ENROLMENT, SUPPRESSION)):
             write_private(folder / IDENTITY, identity.seed)
-            secret = os.urandom(16)
             write_private(folder / SECRET, secret)
             store = Store(folder / STORE, create=True)
             with store.transaction():
@@ -198,8 +207,7 @@ class ClientParty:
                     store.put("suppression", {"path": str(suppression.resolve()), "on": True})
             store.close()
             place = folder / SUPPRESSION if suppression is None else suppression.resolve()
-            if not place.exists():
-                SuppressionList(place, Secret(secret), create=True).close()
+            SuppressionList(place, Secret(secret), create=True).close()
             write_private(folder / ENROLMENT, json.dumps(enrolment, indent=1).encode())
         return enrolment
 
@@ -247,6 +255,12 @@ class ClientParty:
             )
         protocol = federation.protocol_federation()
         membership = document.checked(protocol.server_key, protocol.identifier)
+        room = federation.model.local_clusters * len(membership)
+        if membership.capacity != room:
+            raise ClientError(
+                f"the list has room for {membership.capacity} bins; its {len(membership)} members"
+                f" can have {room}"
+            )
         lists, ledger = self.lists(), self.stored_ledger()
         check_adoption(self.name, self.identity, protocol, lists, membership, ledger, alone)
         return Joined(federation, lists[-1] if lists else None, membership)
@@ -419,6 +433,15 @@ class ClientParty:
         ``alone`` if the operator accepts that the sum then shows this client's histogram.
         """
         self._joined()
+        ledger = self.ledger()
+        if ledger.left:
+            raise ClientError(f"{self.name} has left already")
+        if ledger.base is None and not alone:
+            # Until others leave with it, it must go on with what is counted of it.
+            raise ClientError(
+                "a full round must come first: what is counted is not known here (--alone does"
+                " without)"
+            )
         with self._change() as suppression:
             ids = list(self.store.index())
             records = len(ids)
@@ -426,25 +449,36 @@ class ClientParty:
                 self.store.clear()
                 request = self.store.add_request(now(), records, None, b"", 1)
                 suppression.begin_forgetting(np.array(ids, dtype=np.bytes_), request.name)
-            self._store_ledger(structs.replace(self.ledger(), leaving=Leaving(alone)))
+            self._store_ledger(structs.replace(ledger, leaving=Leaving(alone)))
         self._protocol = None
         return records
 
-    def recover(self) -> dict[str, int]:
+    def recover(self, forgotten: Any = ()) -> dict[str, Any]:
         """Go on with a directory that was restored from a backup.
 
-        What the suppression list says was forgotten since is forgotten again; what the server
-        counts of this client is taken as unknown, so that a full round must come.
+        What was forgotten since is forgotten again: the ids given, as far as they are held, and
+        those that the suppression list knows.  What the server counts of this client is taken as
+        unknown, so that a full round must come.
         """
         self._joined()
-        again = self._held_though_forgotten()
-        if again:
-            self.forget(again)
-        ledger = structs.replace(self.ledger(), base=None, pending=None, lock=None, recovering=True)
+        before = self.ledger()
+        given = _parsed(forgotten).tolist() if len(forgotten) else []
+        encoded = dict(zip(encoded_ids(given), given, strict=True))
+        held = self.store.rows_of(encoded)
+        again = dict.fromkeys(decoded_id(one) for one in held)
+        again |= dict.fromkeys(self._held_though_forgotten())
+        done = self.forget(list(again)) if again else None
+        ledger = structs.replace(before, base=None, pending=None, lock=None, recovering=True)
         with self.store.transaction():
             self._store_ledger(ledger)
         self._protocol = None
-        return {"records_forgotten_again": len(again), "last_round_known": ledger.place.round}
+        return {
+            "records_forgotten_again": len(again),
+            "ids_not_held": len(encoded) - len(held),
+            "request": None if done is None else done.request,
+            "salt": None if done is None else done.salt,
+            "last_round_known": ledger.place.round,
+        }
 
     def _held_though_forgotten(self) -> list[int | str]:
         """Ids on the suppression list that are held all the same."""
@@ -471,25 +505,20 @@ class ClientParty:
         """Whether ids stay on the list after the commit that forgets them."""
         return bool(self._suppression_setting["on"])
 
+    @property
+    def suppression_path(self) -> Path:
+        """Where the list lies."""
+        elsewhere = self._suppression_setting["path"]
+        return self.folder.resolve() / SUPPRESSION if elsewhere is None else Path(elsewhere)
+
     @contextmanager
     def _suppression(self) -> Iterator[SuppressionList]:
-        suppression = self._open_suppression()
+        suppression = SuppressionList(self.suppression_path, self._secret)
         try:
             self._settle(suppression)
             yield suppression
         finally:
             suppression.close()
-
-    def _open_suppression(self) -> SuppressionList:
-        elsewhere = self._suppression_setting["path"]
-        path = self.folder / SUPPRESSION if elsewhere is None else Path(elsewhere)
-        if not path.exists():
-            raise ClientError(
-                f"the suppression list {path} is missing: restore it, or mount the place where it"
-                " lies. If it is lost, begin a new one: give its place with `client suppression"
-                " --path`"
-            )
-        return SuppressionList(path, self._secret)
 
     @contextmanager
     def _change(self) -> Iterator[SuppressionList]:
@@ -506,44 +535,48 @@ class ClientParty:
     def _settle(self, suppression: SuppressionList) -> None:
         """Make the list agree with the store."""
         if suppression.unsettled:
-            known = (*self.store.requests(), *self.store.receipts())
-            suppression.settle({one.name for one in known} | {self.store.get("let_in")})
+            known = {one.name for one in self.store.requests()}
+            known |= {one.name for one in self.store.receipts()}
+            suppression.settle({*known, self.store.get("let_in")})
         if not self.keeps_suppression:
-            entries, kept = suppression.entries(), self._waiting_of(suppression)
+            entries = suppression.entries()
+            kept = self._waiting_of(entries)
             if len(kept) < len(entries):
                 suppression.replace_all(kept)
 
-    def _waiting_of(self, suppression: SuppressionList) -> dict[bytes, str]:
+    def _waiting_of(self, entries: Mapping[bytes, str]) -> dict[bytes, str]:
         """The entries of requests that wait for a round."""
         waiting = {one.name for one in self.store.requests()}
-        found = suppression.entries().items()
-        return {digest: name for digest, name in found if name in waiting}
+        return {digest: name for digest, name in entries.items() if name in waiting}
 
-    def set_suppression(self, *, on: bool | None = None, path: Path | None = None) -> None:
+    def set_suppression(
+        self, *, on: bool | None = None, path: Path | None = None, anew: bool = False
+    ) -> None:
         """Switch the list off or on, or move it to a place that is not restored with this.
 
-        What a list at the new place holds already, it goes on to hold.
+        A list of this client that lies there already is kept, and the two become one.  With
+        ``anew`` the present list is lost, and an empty one begins.
         """
-        setting = self._suppression_setting
-        elsewhere = setting["path"]
-        before = self.folder / SUPPRESSION if elsewhere is None else Path(elsewhere)
-        place = before if path is None else path.resolve()
+        keeps = self.keeps_suppression if on is None else on
+        before = self.suppression_path
+        if anew and before.exists():
+            raise ClientError(f"the suppression list {before} is there; nothing was changed")
         entries: dict[bytes, str] = {}
-        if before.exists() or path is None:
+        if not anew:
             with self._suppression() as old:
-                entries = self._waiting_of(old) if on is False else old.entries()
+                entries = old.entries()
+        place = before if path is None else path.resolve()
         target = SuppressionList(place, self._secret, create=not place.exists())
         try:
-            found = target.entries() if place != before and on is not False else {}
-            target.replace_all(found | entries)
+            entries = target.entries() | entries
+            if not keeps:
+                entries = self._waiting_of(entries)
+            target.replace_all(entries)
         finally:
             target.close()
         with self.store.transaction():
-            inside = place == self.folder / SUPPRESSION
-            self.store.put(
-                "suppression",
-                {"path": None if inside else str(place), "on": setting["on"] if on is None else on},
-            )
+            inside = place == self.folder.resolve() / SUPPRESSION
+            self.store.put("suppression", {"path": None if inside else str(place), "on": keeps})
         if place != before:
             erase_database(before)
 
@@ -631,7 +664,8 @@ class ClientParty:
 
     def _problems(self) -> Iterator[str]:
         """What does not fit, beside the clusters."""
-        tags = [one.tag for one in (*self.store.requests(), *self.store.receipts())]
+        tags = [one.tag for one in self.store.requests()]
+        tags += [one.tag for one in self.store.receipts()]
         values = (*_VALUES, *(f"salt_{tag}" for tag in tags))
         for table in self.store.strange_tables(SCHEMA, values):
             yield f"{STORE} holds something that fedforget did not make: {table}"
@@ -639,7 +673,9 @@ class ClientParty:
             yield f"request {number} is neither waiting nor has it a receipt"
         back = self._held_though_forgotten()
         if back:
-            yield f"{len(back)} records are held though they were forgotten: run client recover"
+            many = f"{len(back)} records are held though they were"
+            what = many if len(back) > 1 else "1 record is held though it was"
+            yield f"{what} forgotten: run client recover"
         try:
             ledger, lists = self.ledger(), self.lists()
             federation = self._joined().protocol_federation()
@@ -733,12 +769,15 @@ class ClientParty:
             )
             self.store.close_request(request, receipts.text_of(document))
 
-    def write_receipts(self, out: Path) -> list[tuple[Path, str | None]]:
-        """Write every receipt to a file; returns each path, with its salt if it is still kept.
+    def write_receipts(
+        self, out: Path, tell: Callable[[list[WrittenReceipt]], None] = lambda written: None
+    ) -> list[WrittenReceipt]:
+        """Write every receipt to a file; returns them, with their salts if they are still kept.
 
-        The salt of a receipt that was written out is kept no longer.
+        The salt of a receipt that was written out is kept no longer.  ``tell`` is called before
+        the salts are erased, so that one that could not be shown is not lost.
         """
-        written: list[tuple[Path, str | None]] = []
+        written: list[WrittenReceipt] = []
         try:
             out.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -747,7 +786,8 @@ class ClientParty:
             path = out / f"receipt-{one.name}.json"
             write_private(path, one.document.encode(), replace=False)
             salt = self.store.salt_of(one.tag)
-            written.append((path, salt.hex() if salt else None))
+            written.append(WrittenReceipt(path, one.name, salt.hex() if salt else None))
+        tell(written)
         with self.store.transaction():
             for one in self.store.receipts():
                 self.store.erase_salt(one.tag)

@@ -390,21 +390,23 @@ class _Reader:
         parts = _PATH.fullmatch(path)
         assert parts is not None
         title, number, key = parts.groups()
-        start = 0 if title is None else self._section(title, int(number or 1))
-        if start is None:
-            return self._begins(0, rf"{title}[\"']?\s*[.=]")
-        return self._begins(start, rf"\[*\s*[\"']?{re.escape(key)}[\"']?\s*[\]=]") or start or None
+        if title is None:
+            return self._key(0, key) or self._head(key)
+        start = self._head(title, int(number or 1))
+        if start is None:  # the section is a value, or has parts only
+            return self._key(0, title) or self._head(title, end=r"[\].]")
+        return self._key(start, key) or start
 
-    def _section(self, title: str, wanted: int) -> int | None:
+    def _head(self, title: str, wanted: int = 1, end: str = r"\]") -> int | None:
         """The line of a section's head; of its nth one, if it may be there several times."""
-        head = re.compile(rf"\s*\[+\s*{title}\s*\]")
+        head = re.compile(rf"\s*\[+\s*[\"']?{re.escape(title)}[\"']?\s*{end}")
         heads = [at for at, line in enumerate(self.lines, 1) if head.match(line)]
         return heads[wanted - 1] if len(heads) >= wanted else None
 
-    def _begins(self, start: int, pattern: str) -> int | None:
-        """The first line after ``start``, in the same section, that begins with a pattern."""
+    def _key(self, start: int, key: str) -> int | None:
+        """The first line after ``start``, in the same section, that gives a key its value."""
         for at in range(start, len(self.lines)):
-            if re.match(rf"\s*[\"']?{pattern}", self.lines[at]):
+            if re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", self.lines[at]):
                 return at + 1
             if re.match(r"\s*\[", self.lines[at]):
                 break

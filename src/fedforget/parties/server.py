@@ -33,9 +33,9 @@ from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.ledger import dump, load
 from fedforget.protocol.membership import Member, Membership, SignedMembership
-from fedforget.protocol.messages import Letter, Present
+from fedforget.protocol.messages import Letter, Notice, Present
 from fedforget.protocol.rules import why_no_delta
-from fedforget.protocol.server import Ledger, Outgoing, Result, Server
+from fedforget.protocol.server import Ledger, Outgoing, Result, Server, highest_attempt
 from fedforget.report import Traffic
 from fedforget.text import check_name
 
@@ -338,34 +338,42 @@ class ServerParty:
     # -- recovery ------------------------------------------------------------------------------
 
     def behind(self, greetings: Iterable[Present]) -> str | None:
-        """Whether members know commits or lists that this server has lost."""
+        """Whether members know commits or lists that this server has lost, and who does.
+
+        Only what this server once signed itself is believed.
+        """
         place, epoch = self.ledger().place, self.membership().epoch
         for one in sorted(greetings, key=lambda greeting: greeting.name):
-            # What it says is not enough: one spoiler must not stop all rounds.
-            if self._proves_more(one, place.round, epoch):
+            lists, letters = self._evidence(one)
+            latest = max([place.round, *letters])
+            newest = max([epoch, *lists])
+            if latest > place.round or newest > epoch:
                 return (
-                    f"{one.name} knows round {one.round} and epoch {one.epoch}; this server knows"
-                    f" round {place.round} and epoch {epoch}: it was restored from a backup. Run"
+                    f"{one.name} knows round {latest} and epoch {newest}; this server knows round"
+                    f" {place.round} and epoch {epoch}: it was restored from a backup. Run"
                     " `server recover`"
                 )
         return None
 
-    def _proves_more(self, greeting: Present, round_number: int, epoch: int) -> bool:
-        """Whether a member shows something that this server signed and does not know."""
+    def _evidence(self, greeting: Present) -> tuple[dict[int, SignedMembership], dict[int, bytes]]:
+        """Lists by epoch and commit notices by round that this server signed, from a member."""
         federation = self.federation.protocol_federation()
+        lists: dict[int, SignedMembership] = {}
+        letters: dict[int, bytes] = {}
         try:
+            for data in greeting.lists:
+                one = SignedMembership.parse(data)
+                one.check(federation.server_key, federation.identifier)
+                lists[one.membership.epoch] = one
             for data in greeting.notices:
                 letter = Letter(data)
-                if letter.payload.context.round > round_number:
-                    letter.check(federation.server_key)
-                    return True
-            for data in greeting.lists:
-                signed = SignedMembership.parse(data)
-                if signed.check(federation.server_key, federation.identifier).epoch > epoch:
-                    return True
+                letter.check(federation.server_key)
+                if isinstance(letter.payload.body, Notice):
+                    letters[letter.payload.context.round] = data
         except ProtocolError:
-            return False
-        return False
+            # Whatever else this member says is not worth reading.
+            return {}, {}
+        return lists, letters
 
     def recover(self, greetings: Iterable[Present]) -> dict[str, int]:
         """Take over the commits and lists that members know and this server has lost.
@@ -373,31 +381,30 @@ class ServerParty:
         A full round must follow: what the aggregate counts is not known any more.
         """
         greetings = list(greetings)
-        federation = self.federation.protocol_federation()
         signed = self._signed_lists()
         known = {one.membership.epoch for one in signed}
         letters: dict[int, bytes] = {}
         for greeting in greetings:
-            for data in greeting.lists:
-                one = SignedMembership.parse(data)
-                one.check(federation.server_key, federation.identifier)
-                if one.membership.epoch not in known:
-                    known.add(one.membership.epoch)
-                    signed.append(one)
-            for data in greeting.notices:
-                letter = Letter(data)
-                letter.check(federation.server_key)
-                letters.setdefault(letter.payload.context.round, data)
+            lists_told, letters_told = self._evidence(greeting)
+            signed += [one for epoch, one in lists_told.items() if epoch not in known]
+            known |= lists_told.keys()
+            letters = letters_told | letters
         signed.sort(key=lambda one: one.membership.epoch)
         lists = [one.membership for one in signed]
         before = self.ledger()
         own = len(self.lists())
-        check_lists(signed, federation)
-        seen = max((one.seen for one in greetings), default=0)
-        # Nobody can use up all numbers by claiming that it has seen the last one.
-        attempt = max(before.attempt, min(seen, before.attempt + MOST_ATTEMPTS_LOST))
+        check_lists(signed, self.federation.protocol_federation())
+        attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
-        found = self.protocol.recover(ordered, lists, attempt)
+        try:
+            found = self.protocol.recover(ordered, lists, attempt)
+        except ProtocolError as error:
+            self._protocol = None
+            raise ServerError(
+                f"{error}. If a list was made since the restore (server enrol), members know"
+                " another one of that epoch: restore the backup once more, and run `server"
+                " recover` before anything else"
+            ) from None
         ledger, place = self.protocol.ledger, self.protocol.ledger.place
         with self._db.transaction():
             for one in signed[own:]:

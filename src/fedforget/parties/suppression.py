@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedforget.clustering.prf import Secret
-from fedforget.parties.database import Database, ErasureError, Schema
+from fedforget.parties.database import Database, ErasureError, Schema, StoreError
 from fedforget.parties.store import EncodedIds, keys_of_stored
 
 FILE = "forgotten.sqlite"
@@ -39,13 +39,37 @@ class SuppressionList:
     ----------
     path : the file.
     secret : the client's secret, from which the digests' key follows.
-    create : make the file; it must not exist.
+    create : make the file, which must not exist; otherwise it must be there.
     """
 
     def __init__(self, path: Path, secret: Secret, *, create: bool = False) -> None:
         self.path = path
         self._secret = secret.derive("suppression")
+        if not create and not path.exists():
+            raise StoreError(
+                f"the suppression list {path} is missing: mount or restore it; if it is lost, begin"
+                " an empty one with `client suppression --anew`"
+            )
         self._db = Database(path, _SCHEMA, create=create)
+        try:
+            self._check_owner()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _check_owner(self) -> None:
+        """A list has one owner, who may replace or remove what it holds."""
+        if self._db.strange_tables(_SCHEMA, ("owner",)):
+            raise StoreError(f"{self.path} is not a suppression list; name another file")
+        if self._db.get("owner") not in (None, self._owner):
+            raise StoreError(
+                f"{self.path} is the suppression list of another client; name another file"
+            )
+
+    @property
+    def _owner(self) -> bytes:
+        # No encoded id begins like this.
+        return self.digests(np.array([b"owner"]))[0]
 
     def close(self) -> None:
         self._db.close()
@@ -86,6 +110,7 @@ class SuppressionList:
         forgotten = self._db.execute("SELECT digest, request FROM forgetting")
         forgiven = self._db.execute("SELECT digest, change FROM forgiving")
         with self._db.transaction():
+            self._db.put("owner", self._owner)
             self._db.executemany(
                 "INSERT OR REPLACE INTO forgotten VALUES (?, ?)",
                 [row for row in forgotten if row[1] in made],
@@ -100,6 +125,7 @@ class SuppressionList:
     def replace_all(self, entries: Mapping[bytes, str]) -> None:
         """Hold just these."""
         with self._db.transaction():
+            self._db.put("owner", self._owner)
             self._db.execute("DELETE FROM forgotten")
             self._db.executemany("INSERT INTO forgotten VALUES (?, ?)", entries.items())
 

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import Ids, parse_ids
 from fedforget.errors import FedforgetError, OutOfBoundsError
-from fedforget.incoming import IncomingFileError, Npz, open_npz
+from fedforget.incoming import IncomingFileError, Npz, open_npz, unpacked_at_most
+from fedforget.parties.arrow_sizes import largest_batch
 from fedforget.parties.store import LONGEST_ID
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Table:
             self._check_columns(file.schema_arrow.names)
             self.n_rows = file.metadata.num_rows
             columns = [self.id_column, *self.features]
+            self._check_unpacked(_largest_group(file.metadata, set(columns)), "row groups")
             groups = range(file.num_row_groups)
             yield from self._batches(
                 batch
@@ -148,6 +150,7 @@ class Table:
     def _arrow(self) -> Iterator[tuple[Ids, Floats]]:
         import pyarrow as pa
 
+        self._check_arrow_sizes()
         with pa.OSFile(str(self.path)) as source:
             with pa.ipc.open_file(source) as file:
                 names = file.schema.names
@@ -159,6 +162,19 @@ class Table:
                 yield from self._batches(
                     file.get_batch(number) for number in range(file.num_record_batches)
                 )
+
+    def _check_arrow_sizes(self) -> None:
+        with self.path.open("rb") as file:
+            unpacked = largest_batch(file, self.path.stat().st_size)
+        self._check_unpacked(unpacked, "batches")
+
+    def _check_unpacked(self, n_bytes: int, parts: str) -> None:
+        """Refuse a small file of which a part takes a large memory."""
+        if n_bytes > unpacked_at_most(self.path.stat().st_size):
+            raise TableError(
+                f"{self.path} unpacks to far more than its own size; if it is meant to, save it"
+                f" without compression or in smaller {parts}; nothing was imported"
+            )
 
     def _csv(self) -> Iterator[tuple[Ids, Floats]]:
         import pyarrow as pa
@@ -221,8 +237,10 @@ class Table:
         for batch in batches:
             # Arrow believes the offsets, lengths and indices of a file, and reads where they point.
             batch.validate(full=True)
-            yield self._ids(batch.column(self.id_column), first), self._values(batch, first)
-            first += batch.num_rows
+            for at in range(0, batch.num_rows, ROWS_AT_A_TIME):
+                part = batch.slice(at, ROWS_AT_A_TIME)
+                yield self._ids(part.column(self.id_column), first), self._values(part, first)
+                first += part.num_rows
         _give_memory_back()
 
     def _ids(self, column: pa.Array, first: int) -> Ids:
@@ -307,6 +325,17 @@ class Table:
                 f"{self.path}: {name!r} holds {found.dtype}, not numbers; nothing was imported"
             )
         return found
+
+
+def _largest_group(metadata: Any, columns: set[str]) -> int:
+    """The bytes of some columns in the row group in which they have most."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    chunks = ([group.column(at) for at in range(group.num_columns)] for group in groups)
+    sizes = (
+        sum(one.total_uncompressed_size for one in group if one.path_in_schema in columns)
+        for group in chunks
+    )
+    return max(sizes, default=0)
 
 
 def _give_memory_back() -> None:

@@ -26,7 +26,6 @@ from fedforget.protocol.errors import (
     MissingNoticeError,
     OlderDirectoryError,
     OutOfOrderError,
-    ProtocolError,
     SecondSurvivorSetError,
     SuspendedError,
     UnknownPartyError,
@@ -39,6 +38,7 @@ from fedforget.protocol.history import (
     Place,
     check_consents,
     check_list,
+    check_made_after,
     consent_of,
     counted_after,
     follow,
@@ -85,12 +85,14 @@ from fedforget.protocol.messages import (
     Unmask,
     Who,
     consent_to,
+    digest_of_delivery,
     leave_statement,
     seal,
     view_of,
 )
 from fedforget.protocol.rules import (
     Requirements,
+    check_advertised,
     check_leavers,
     fewest_together,
     requirements,
@@ -285,11 +287,10 @@ class Client:
 
     def _handle_notice(self, letter: Letter) -> Step:
         ledger, events = self._with_notice(self.ledger, letter)
-        context = letter.payload.context
-        over = isinstance(self.stage, Idle) or context.attempt >= self.stage.context.attempt
-        stage: Stage = Idle() if over else self.stage
-        # When the attempt is over, its answers are, too.
-        return Step(None, stage, ledger, events, (b"", None) if over else self._last)
+        if not events:
+            return Step(None, self.stage, self.ledger, (), self._last)
+        # When a commit is followed, the attempt under way is over, and its answers are, too.
+        return Step(None, Idle(), ledger, events, (b"", None))
 
     def _handle(
         self, payload: Payload, message: bytes
@@ -391,22 +392,28 @@ class Client:
             return ledger, ()
         policy = self.federation.policy
         after, membership, needed = follow(place, self.lists, context, notice, policy)
-        lock = ledger.lock
-        signed = (
-            lock is not None
-            and lock.round == context.round
-            and lock.membership == context.membership
-        )
-        if signed and not lock.same_set(notice.survivors, notice.left):  # type: ignore[union-attr]
-            raise SecondSurvivorSetError(
-                f"round {context.round} was committed with other survivors than those that"
-                f" {self.name} signed"
-            )
-        if not (signed and lock.proven):  # type: ignore[union-attr]
+        self._check_against_lock(ledger.lock, context, notice)
+        # Signatures that this client saw for this very attempt need not be verified again.
+        seen = ledger.lock.proven if ledger.lock is not None else b""
+        if seen != context.digest:
             statement = consent_of(context, notice)
             check_consents(notice.consents, statement, membership, needed, policy)
         ledger, event = self._moved(ledger, after, context, notice, letter.data)
         return ledger, (event,)
+
+    def _check_against_lock(self, lock: Lock | None, context: Context, notice: Notice) -> None:
+        """Where enough others signed the same set as this client, no other can be committed.
+
+        A set that it signed before the attempt broke off says nothing: the others may have gone on.
+        """
+        if lock is None or not lock.proven:
+            return
+        here = (lock.round, lock.membership) == (context.round, context.membership)
+        if here and not lock.same_set(notice.survivors, notice.left):
+            raise SecondSurvivorSetError(
+                f"round {context.round} was committed with other survivors than those that"
+                f" {self.name} and enough others signed"
+            )
 
     def _first_notice(
         self, ledger: Ledger, letter: Letter, context: Context, notice: Notice
@@ -421,6 +428,8 @@ class Client:
                 " not known here"
             )
         known = place_of(context, notice)
+        for membership in self.lists:
+            check_made_after(membership, known)
         counted = known.counted or {}
         if self.name in counted:
             # The same name with another directory: what is counted of it is not known here.
@@ -436,9 +445,12 @@ class Client:
         ledger = replace(ledger, place=after, pending=None, lock=None)
         if self.name not in notice.survivors:
             return ledger, Followed(context.round, data, context, None, False)
-        ours = pending is not None and (pending.attempt, pending.context) == (
+        # An input that was not sent is not the one that was counted: that one came from a copy of
+        # this directory, or from before a rollback.
+        ours = pending is not None and (pending.attempt, pending.context, pending.sent) == (
             context.attempt,
             context.digest,
+            True,
         )
         if not ours and not ledger.recovering:
             raise OlderDirectoryError(
@@ -485,7 +497,7 @@ class Client:
         needed = requirements(context.kind, ours, ledger.place.counted, self.federation.policy)
         if self.name not in needed.allowed:
             raise ChangedParticipantsError(f"{self.name} is not counted yet: a full round comes")
-        self._check_joining(ledger)
+        self._check_joining(ledger, context)
         self._check_capacity(context)
         self._check_lock(ledger, context, needed)
         if context.kind == "delta" and ledger.base is None:
@@ -502,7 +514,9 @@ class Client:
         ledger = replace(ledger, seen=context.attempt, pending=pending)
         secrets = self._secrets(context, pending)
         body = Advertise(secrets.sharing.public.data, secrets.masking.public.data)
-        return Advertised(context), ledger, body, (*events, InputFixed(context.attempt))
+        if not self._waits_to_leave(ledger, context):
+            events.append(InputFixed(context.attempt))
+        return Advertised(context), ledger, body, tuple(events)
 
     def _check_place(self, ledger: Ledger, context: Context) -> None:
         place = ledger.place
@@ -530,12 +544,13 @@ class Client:
                 " one that its notice told here"
             )
 
-    def _check_joining(self, ledger: Ledger) -> None:
+    def _check_joining(self, ledger: Ledger, context: Context) -> None:
         """Whoever is counted for the first time must not be alone with that."""
         counted = ledger.place.counted or {}
-        if self.name in counted or ledger.joins_alone:
+        # Whoever leaves before it was ever counted sends nothing that could show.
+        if self.name in counted or ledger.joins_alone or self.name in context.leaving:
             return
-        check_company(self.name, self.lists[0], self.membership, self.federation)
+        check_company(self.name, self.lists[0], self.membership, self.federation, context.leaving)
 
     def _check_capacity(self, context: Context) -> None:
         full, capacity = self.membership.capacity, context.capacity
@@ -598,15 +613,30 @@ class Client:
                 raise ChangedParticipantsError(f"{self.name} does not leave")
             return self._current().copy()
         if self.name not in listed:
-            # The others with whom it leaves are not there yet: nothing changes until then.
-            return empty if ledger.base is None else ledger.base
+            # The others with whom it leaves are not there yet: nothing changes until then.  If it
+            # is not known what is counted, what it has comes closest.
+            if ledger.base is not None:
+                return ledger.base
+            current = self._current().copy()
+            if not len(current) and not leaving.alone:
+                raise AloneError(
+                    f"{self.name} waits to leave, has erased its records and does not know what is"
+                    " counted of it: its histogram would show (`client leave --alone` accepts that)"
+                )
+            return current
         fewest = fewest_together(self.membership, self.federation.policy)
-        if not leaving.alone and len(listed) < fewest:
+        counted = ledger.place.counted or {}
+        together = [name for name in listed if name in counted]
+        if not leaving.alone and self.name in counted and len(together) < fewest:
             raise AloneError(
-                f"{len(listed)} members leave in this round; with fewer than {fewest},"
+                f"{len(together)} members leave in this round; with fewer than {fewest},"
                 f" {self.name}'s histogram would show (`client leave --alone` accepts that)"
             )
         return empty
+
+    def _waits_to_leave(self, ledger: Ledger, context: Context) -> bool:
+        """Whether this attempt counts once more what was counted before, and nothing newer."""
+        return ledger.leaving is not None and self.name not in context.leaving
 
     def _leavers(self, ledger: Ledger, context: Context, opening: Open) -> tuple[str, ...]:
         """Who leaves in this attempt, as they have signed for this list and place."""
@@ -693,6 +723,13 @@ class Client:
         if [one.name for one in delivery.dealt] != near:
             raise ChangedParticipantsError("the shares delivered do not fit who shared secrets")
         held, unreadable = self._opened(stage, delivery)
+        colluders = self.federation.policy.colluders(len(self.membership))
+        if len(unreadable) == len(near) > colluders:
+            # So many cannot all be at fault: the shares are for keys that are not known here.
+            raise BadShareError(
+                f"{self.name} can read nobody's share: this attempt was begun by another copy of"
+                " this directory, or before a rollback"
+            )
         ledger, secrets = self.ledger, self._secrets(context)
         assert ledger.pending is not None
         change = ledger.pending.plain_input
@@ -709,11 +746,9 @@ class Client:
             masked_vector = add(
                 masked_vector, pair_mask(secret, view, self.name, name, codec.length)
             )
-        received = digest_of(
-            b"received",
-            *(one.name.encode() + one.ciphertext + one.hashes for one in delivery.dealt),
-        )
+        received = digest_of_delivery(delivery.dealt)
         sent = Sent(context, stage.roster, sharers, held, stage.own_share)
+        ledger = replace(ledger, pending=replace(ledger.pending, sent=True))
         return sent, ledger, Masked(codec.pack(masked_vector), unreadable, received)
 
     def _opened(
@@ -745,14 +780,15 @@ class Client:
         if tuple(sorted(alive + dead)) != stage.sharers or self.name not in alive:
             raise ChangedParticipantsError("the survivors do not fit who shared secrets")
         self._check_gathering(context, alive)
-        assert self.ledger.place.counted is not None
-        left, counted = counted_after(context, self.ledger.place.counted, alive)
+        before = self.ledger.place.counted
+        assert before is not None
+        left, after = counted_after(context, before, alive)
         policy = self.federation.policy
-        check_leavers(self.membership, policy, alive, left, context.alone, counted)
+        check_leavers(self.membership, policy, alive, left, context.alone, before, after)
         self._check_signed(self.ledger, context, alive)
-        lock, before = Lock(context.round, context.membership, alive, left), self.ledger.lock
-        if before is not None and replace(before, proven=False) == lock:
-            lock = before
+        lock, known = Lock(context.round, context.membership, alive, left), self.ledger.lock
+        if known is not None and replace(known, proven=b"") == lock:
+            lock = known
         view = view_of(stage.roster, stage.sharers, dead)
         signature = self._identity.sign(consent_to(context, alive, view))
         consented = Consented(
@@ -780,7 +816,7 @@ class Client:
         seeds = [(name, stage.held[name][0]) for name in alive if name in stage.held]
         keys = [(name, stage.held[name][1]) for name in stage.dead if name in stage.held]
         body = Reveal(tuple(sorted([*seeds, (self.name, stage.own_share)])), tuple(keys))
-        ledger = replace(self.ledger, lock=replace(lock, proven=True))
+        ledger = replace(self.ledger, lock=replace(lock, proven=context.digest))
         return Revealed(context), ledger, body
 
 
@@ -809,29 +845,24 @@ def check_adoption(
 
 
 def check_company(
-    name: str, first: Membership, membership: Membership, federation: Federation
+    name: str,
+    first: Membership,
+    membership: Membership,
+    federation: Federation,
+    leaving: Sequence[str] = (),
 ) -> None:
     """Refuse to join with so few that the next sum would show this client's histogram.
 
-    Counted are those who came with the same list, ``first``, and are still there.  Those of the
-    first list of all have no sum before them.
+    Counted are those who came with the same list, ``first``, are still there and do not leave.
+    Those of the first list of all have no sum before them.
     """
-    together = set(first.joined) & set(membership.active)
+    together = (set(first.joined) & set(membership.active)) - set(leaving)
     fewest = fewest_together(membership, federation.policy)
     if first.epoch > 1 and len(together) < fewest:
         raise AloneError(
             f"{len(together)} members join together; with fewer than {fewest}, {name}'s histogram"
             " would show in the next full round (`client join --alone` accepts that)"
         )
-
-
-def check_advertised(name: str, body: Advertise) -> None:
-    """Refuse keys of low order, and say whose they are."""
-    try:
-        for data in (body.sharing_key, body.masking_key):
-            AgreementKey(data)
-    except ProtocolError as error:
-        raise BadShareError(f"{name}: {error}") from None
 
 
 def _check_listed(membership: Membership, name: str, identity: Identity) -> None:

@@ -137,10 +137,25 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
             f" but round {place.round} is known here; the server was restored from a backup, or"
             " tells two histories"
         )
-    if place.round == membership.after_round and place.link != membership.after:
+    check_made_after(membership, place)
+
+
+def check_made_after(membership: Membership, place: Place) -> None:
+    """Refuse a list that tells something else of the commit it was made after than is known here.
+
+    Whom the commit counts matters, too: only who is counted can be suspended.
+    """
+    if place.round != membership.after_round:
+        return
+    if place.link != membership.after:
         raise ForkError(
             f"the list of epoch {membership.epoch} was made after another round"
             f" {place.round} than the one known here; the server tells two histories"
+        )
+    if place.counted is not None and set(membership.counted) != place.counted.keys():
+        raise ForkError(
+            f"the list of epoch {membership.epoch} does not count those whom round {place.round}"
+            " counts"
         )
 
 
@@ -184,14 +199,10 @@ def follow(
         )
     needed = requirements(context.kind, membership, place.counted, policy)
     needed.check_present(notice.survivors)
-    check_leavers(membership, policy, notice.survivors, left, context.alone, counted)
+    check_leavers(membership, policy, notice.survivors, left, context.alone, place.counted, counted)
     after = place_of(context, notice)
     for later in lists:
-        if later.after_round == after.round and later.after != after.link and after.round:
-            raise ForkError(
-                f"the list of epoch {later.epoch} was made after another round {after.round} than"
-                " the one that this notice tells of"
-            )
+        check_made_after(later, after)
     return after, membership, needed
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -162,13 +162,11 @@ def derive(secret: bytes, label: str, *context: bytes) -> bytes:
 
 def digest_of(*parts: bytes) -> bytes:
     """SHA-256 of a sequence of byte strings, each with its length."""
-    out = hashlib.sha256()
-    for part in parts:
-        out.update(len(part).to_bytes(8, "little"))
-        out.update(part)
-    return out.digest()
+    pieces = [piece for part in parts for piece in (len(part).to_bytes(8, "little"), part)]
+    return hashlib.sha256(b"".join(pieces)).digest()
 
 
+@lru_cache(maxsize=256)
 def digest_of_names(names: tuple[str, ...]) -> bytes:
     """SHA-256 of a list of names."""
     return digest_of(*(name.encode() for name in names))

@@ -20,13 +20,15 @@ from fedforget.protocol.messages import Context
 class Pending(Struct, frozen=True):
     """The input of the latest attempt, and the random bytes from which its secrets follow.
 
-    Both are fixed and stored before the client says anything in the attempt.
+    Both are fixed and stored before the client says anything in the attempt.  ``sent`` says that
+    the input was sent under its masks: nothing else can have been counted.
     """
 
     attempt: int
     context: bytes
     plain_input: Histogram
     secret_randomness: bytes
+    sent: bool = False
 
     def __repr__(self) -> str:
         return f"Pending(attempt {self.attempt})"
@@ -35,14 +37,15 @@ class Pending(Struct, frozen=True):
 class Lock(Struct, frozen=True):
     """The survivors that this client signed for since the last commit.
 
-    ``left`` are those among them who leave; ``proven`` says that enough others signed the same.
+    ``left`` are those among them who leave.  ``proven`` is the digest of the attempt in which
+    enough others were seen to sign the same.
     """
 
     round: int
     membership: bytes
     alive: tuple[str, ...]
     left: tuple[str, ...]
-    proven: bool = False
+    proven: bytes = b""
 
     def same_set(self, alive: tuple[str, ...], left: tuple[str, ...]) -> bool:
         return (self.alive, self.left) == (alive, left)
@@ -94,7 +97,10 @@ class Ledger(Struct, frozen=True):
 
 
 class InputFixed(Struct, frozen=True):
-    """The client has fixed its input for an attempt: whatever it holds now travels with it."""
+    """The client has fixed its input for an attempt: whatever it holds now travels with it.
+
+    There is none where a client that waits to leave sends once more what was counted before.
+    """
 
     attempt: int
 

@@ -38,6 +38,9 @@ MAX_MEMBERS = 100_000
 MAX_NUMBER = 2**53
 """Epochs, rounds and attempts stay below this, so that every reader of JSON can hold them."""
 
+MAX_CAPACITY = 2**24
+"""Most bins that a list can have room for: a vector for twice as many still fits in memory."""
+
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=MAX_MEMBERS)]
 Number = Annotated[int, Meta(ge=0, lt=MAX_NUMBER)]
@@ -91,6 +94,10 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
             raise ValueError("somebody joined who is not on the list")
         if self.epoch < 1:
             raise ValueError("epochs are numbered from 1")
+        if self.counted and not self.after_round:
+            raise ValueError("nothing is counted before the first commit")
+        if not 1 <= self.capacity <= MAX_CAPACITY:
+            raise ValueError(f"a capacity from 1 to {MAX_CAPACITY}, not {self.capacity}")
         try:
             for name in (*names, *self.counted):
                 check_name(name)

@@ -7,6 +7,7 @@ is strict: unknown fields, other types, wrong lengths and too many bytes are ref
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -131,6 +132,12 @@ class Delivery(Struct, frozen=True, array_like=True, tag="delivery", forbid_unkn
 
     sharers: Names
     dealt: Annotated[tuple[SealedShares, ...], Meta(max_length=MAX_MEMBERS)]
+
+
+def digest_of_delivery(dealt: Iterable[SealedShares]) -> bytes:
+    """What a client signs of the shares that reached it."""
+    parts = (one.name.encode() + one.ciphertext + one.hashes for one in dealt)
+    return digest_of(b"received", *parts)
 
 
 class Masked(Struct, frozen=True, array_like=True, tag="masked", forbid_unknown_fields=True):

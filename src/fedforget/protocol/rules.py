@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fedforget.protocol.errors import ChangedParticipantsError, TooFewError
+from fedforget.protocol.errors import (
+    BadShareError,
+    ChangedParticipantsError,
+    ProtocolError,
+    TooFewError,
+)
 from fedforget.protocol.graph import Policy
+from fedforget.protocol.keys import AgreementKey
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.messages import Advertise, Kind
 
 Counted = Mapping[str, int]
 """Whom the model counts, each with the last round that counted it."""
@@ -84,9 +90,9 @@ def requirements(
             raise ChangedParticipantsError(reason)
         allowed = tuple(name for name in membership.active if name in known)
         present = max(of_known.present, of_known.signers)
-        if len(known) < n and whole.colluders:
-            # All the list's colluders may be among them: two honest ones must be there as well.
-            present = max(present, whole.colluders + 2)
+        if len(known) < n:
+            # Newcomers make the list longer: more may collude, all of them among the known ones.
+            present = max(present, fewest_counted(membership, policy))
         return Requirements(allowed, False, present, (known_quorum,))
     reason = why_no_full(membership, counted)
     if reason is not None:
@@ -128,22 +134,25 @@ def check_leavers(
     alive: tuple[str, ...],
     left: tuple[str, ...],
     alone: Iterable[str],
-    counted: Counted,
+    before: Counted,
+    after: Counted,
 ) -> None:
     """Refuse a round whose leavers are so few that one would show, or that leaves too few behind.
 
-    ``left`` are the leavers among the survivors, ``counted`` who is counted after the round.
+    ``left`` are the leavers among the survivors, ``before`` and ``after`` who is counted before and
+    after the round.  A leaver of whom nothing is counted hides nobody.
     """
     fewest = fewest_together(membership, policy)
-    if 0 < len(left) < fewest and not set(left) <= set(alone):
+    known = [name for name in left if name in before]
+    if 0 < len(known) < fewest and not set(known) <= set(alone):
         raise TooFewError(
-            f"{len(left)} members leave in this round; with fewer than {fewest}, their histograms"
+            f"{len(known)} members leave in this round; with fewer than {fewest}, their histograms"
             " would show, and not all of them accept that"
         )
-    staying = len(alive) - len(left)
-    if left and counted and staying < policy.minimum:
+    behind, staying = fewest_counted(membership, policy), len(alive) - len(left)
+    if left and after and (len(after) < behind or staying < policy.minimum):
         raise TooFewError(
-            f"{staying} members would stay after this round, fewer than {policy.minimum}: what"
+            f"{min(len(after), staying)} members would stay after this round, too few: what"
             " they hold would show. Enrol others first, or end the federation together"
         )
 
@@ -154,6 +163,25 @@ def joiners(membership: Membership, counted: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in membership.active if name not in known)
 
 
+def fewest_counted(membership: Membership, policy: Policy) -> int:
+    """Fewest whose sum may be known.
+
+    Among ``minimum`` members there are two honest ones, or one if that is all that was asked for,
+    even if all who may collude on the whole list are among them.
+    """
+    honest = min(policy.minimum, 3) - 1
+    return max(policy.minimum, policy.colluders(len(membership)) + honest)
+
+
 def fewest_together(membership: Membership, policy: Policy) -> int:
     """How many must join, or leave, at once: two honest ones whatever the colluders do."""
     return policy.colluders(len(membership)) + 2 if policy.minimum > 1 else 1
+
+
+def check_advertised(name: str, body: Advertise) -> None:
+    """Refuse keys of low order, and say whose they are."""
+    try:
+        for data in (body.sharing_key, body.masking_key):
+            AgreementKey(data)
+    except ProtocolError as error:
+        raise BadShareError(f"{name}: {error}") from None

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
-from fedforget.protocol.client import check_advertised
 from fedforget.protocol.errors import (
     BadShareError,
     BadSignatureError,
@@ -36,7 +35,14 @@ from fedforget.protocol.errors import (
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import Place, check_list, counted_after, follow, place_of
-from fedforget.protocol.keys import Agreement, AgreementKey, Entropy, Identity, digest_of
+from fedforget.protocol.keys import (
+    DIGEST_BYTES,
+    Agreement,
+    AgreementKey,
+    Entropy,
+    Identity,
+    digest_of,
+)
 from fedforget.protocol.ledger import Lock
 from fedforget.protocol.masks import View, pair_mask, self_mask
 from fedforget.protocol.membership import EVERYONE, MAX_NUMBER, SERVER, Membership
@@ -62,12 +68,16 @@ from fedforget.protocol.messages import (
     Unmask,
     Who,
     consent_to,
+    digest_of_delivery,
     leave_statement,
     seal,
     view_of,
 )
 from fedforget.protocol.rules import (
     Requirements,
+    check_advertised,
+    check_leavers,
+    fewest_counted,
     fewest_together,
     joiners,
     requirements,
@@ -93,12 +103,14 @@ class Ledger(Struct, frozen=True):
     attempt : the latest attempt opened, of any round.
     lock : the survivors whom clients were asked to sign since the last commit.
     full_due : whether the aggregate is not to be relied on, so that a full round must come.
+    left : who has left in order; they stay on the list until another one drops them.
     """
 
     place: Place = Place()
     attempt: int = 0
     lock: Lock | None = None
     full_due: bool = False
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,6 +185,7 @@ class Masking:
     graph: Graph
     keys: Mapping[str, Advertise]
     dealt: Mapping[str, Shares]
+    delivered: Mapping[str, bytes]
     masked_total: Elements
     title = "masked input"
 
@@ -239,6 +252,9 @@ _ANSWERS: dict[type[Running], type[Body]] = {
     Consenting: Consent,
     Unmasking: Reveal,
 }
+
+MOST_ATTEMPTS_LOST = 1 << 32
+"""How many attempts a server that was restored from a backup can have forgotten."""
 
 Notices = Callable[[int], Sequence[bytes]]
 """Gives the commit notices after a round, in their order."""
@@ -370,9 +386,11 @@ class Server:
         place, membership = self.ledger.place, self.membership
         if self.ledger.full_due or why_no_delta(membership, self.counted) is not None:
             return "full"
-        # Whoever was counted when the list was made, and is not any more, has left.
-        known = {*self.counted, *membership.counted}
-        if joiners(membership, known) and place.round:
+        lock = self._lock()
+        if lock is not None and not set(lock.alive) <= self.counted.keys():
+            # Newcomers are among those who were asked to sign: no other set may come out now.
+            return "full"
+        if joiners(membership, {*self.counted, *self.ledger.left}) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
             return "full" if everyone and not blocked else "delta"
@@ -396,9 +414,10 @@ class Server:
             needed = requirements(kind, self.membership, self.counted, self.federation.policy)
         except ProtocolError as error:
             raise RoundAbortedError(f"{error}; nothing was learnt") from None
-        if self.ledger.attempt + 1 >= MAX_NUMBER:
+        attempt = highest_attempt(self.ledger.attempt, self.present.values()) + 1
+        if attempt >= MAX_NUMBER:
             raise RoundAbortedError("there are no attempt numbers left")
-        self.ledger = replace(self.ledger, attempt=self.ledger.attempt + 1)
+        self.ledger = replace(self.ledger, attempt=attempt)
         leavers = self._leavers(needed)
         context = Context(
             federation=self.federation.identifier,
@@ -442,19 +461,22 @@ class Server:
 
     def _leavers(self, needed: Requirements) -> tuple[LeaveStatement, ...]:
         """Those who may leave in this round: enough of them together, or those who go alone."""
-        lock = self._lock()
+        lock = self.ledger.lock
         found = {}
         for name, greeting in sorted(self.present.items()):
             one = greeting.leaving
             if one is not None and name in needed.allowed and one.name == name:
                 found[name] = one
-        if lock is not None:
+        if lock is not None and lock.round == self.ledger.place.round + 1:
             return tuple(found[name] for name in lock.left if name in found)
         leavers = [one for one in found.values() if self._says(one)]
-        if len(leavers) < fewest_together(self.membership, self.federation.policy):
-            leavers = [one for one in leavers if one.alone]
-        staying = len(set(needed.allowed) - {one.name for one in leavers})
-        too_few = 0 < staying < self.federation.policy.minimum
+        policy, counted = self.federation.policy, self.counted
+        together = [one for one in leavers if one.name in counted]
+        if len(together) < fewest_together(self.membership, policy):
+            leavers = [one for one in leavers if one.alone or one.name not in counted]
+        gone = {one.name for one in leavers}
+        staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
+        too_few = 0 < staying < fewest_counted(self.membership, policy)
         return () if too_few else tuple(leavers)
 
     def _says(self, one: LeaveStatement) -> bool:
@@ -539,6 +561,8 @@ class Server:
         near = set(stage.graph.neighbours(name)) & set(stage.sharers)
         if list(body.unreadable) != sorted(set(body.unreadable) & near):
             raise ChangedParticipantsError(f"{name} complains of others than its neighbours")
+        if body.received != stage.delivered[name]:
+            raise BadShareError(f"{name} signed for other shares than were delivered to it")
         codec = self.federation.codec(stage.context.capacity, stage.context.salt)
         try:
             masked_vector = codec.unpack(body.masked_vector)
@@ -595,8 +619,14 @@ class Server:
         except (TooFewError, ChangedParticipantsError) as error:
             gone = sorted(set(stage.needed.allowed) - set(present))
             where = f" at {stage.title}" if stage.title != "advertise" else ""
+            advice = ""
+            if stage.needed.everyone and gone and gone[0] not in counted:
+                advice = (
+                    f". Nothing of {gone[0]} is counted: if it has left, or does not come, take it"
+                    " off the list (server enrol --gone)"
+                )
             raise self._abort(
-                f"{_who(gone, counted)}{where}: {error}; nothing was learnt"
+                f"{_who(gone, counted)}{where}: {error}; nothing was learnt{advice}"
                 if gone
                 else f"{error}; nothing was learnt"
             ) from None
@@ -627,9 +657,11 @@ class Server:
                     boxes[one.name].append(replace(one, name=dealer))
         codec = self.federation.codec(context.capacity, context.salt)
         total = np.zeros(codec.length, dtype=np.uint64)
+        delivered = {name: digest_of_delivery(box) for name, box in boxes.items()}
         self.stage = Masking(
-            context, stage.needed, Gathering(sharers), stage.graph, stage.keys, dealt, total
-        )
+            context, stage.needed, Gathering(sharers), stage.graph, stage.keys, dealt, delivered,
+            total,
+        )  # fmt: skip
         self._check_threshold(self.stage, set(sharers), {})
         return self._sealed(
             context, {name: Delivery(sharers, tuple(box)) for name, box in boxes.items()}
@@ -645,6 +677,7 @@ class Server:
             self._find(finding)
         self._check_threshold(stage, set(alive), unreadable)
         context = stage.context
+        self._check_leavers(context, alive)
         self.stage = Consenting(
             context, stage.needed, Gathering(alive), stage.graph, stage.keys, stage.dealt,
             stage.masked_total, alive, unreadable,
@@ -653,6 +686,17 @@ class Server:
         lock = Lock(context.round, context.membership, alive, left)
         self.ledger = replace(self.ledger, lock=lock)
         return self._sealed(context, dict.fromkeys(alive, Survivors(alive, self.stage.dead)))
+
+    def _check_leavers(self, context: Context, alive: tuple[str, ...]) -> None:
+        """End the attempt, before anybody signs, if no client would sign these leavers."""
+        left, counted = counted_after(context, self.counted, alive)
+        policy = self.federation.policy
+        try:
+            check_leavers(
+                self.membership, policy, alive, left, context.alone, self.counted, counted
+            )
+        except TooFewError as error:
+            raise self._abort(f"{error}; nothing was learnt") from None
 
     def _ask_to_unmask(self, stage: Consenting) -> list[Outgoing]:
         consenting = stage.gathering.present
@@ -787,6 +831,9 @@ class Server:
         stage = self.stage
         if not isinstance(stage, Decided):
             raise OutOfOrderError("there is no result to commit")
+        if len(model) != DIGEST_BYTES:
+            # Every client would refuse the notice, and every message that follows it.
+            raise ValueError(f"a model's digest has {DIGEST_BYTES} bytes, got {len(model)}")
         context, survivors = stage.context, stage.result.survivors
         left, counted = counted_after(context, self.counted, survivors)
         notice = Notice(
@@ -801,13 +848,35 @@ class Server:
         self.last_notice = seal(Payload(context, SERVER, EVERYONE, notice), self._identity)
         place = place_of(context, notice)
         full_due = self.ledger.full_due and context.kind == "delta"
-        self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due)
+        gone = _left_after(self.ledger.left, notice)
+        self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due, left=gone)
         self.stage = Idle()
         # What members have said of their place is no longer so.
         for name, greeting in self.present.items():
             if greeting.round == context.round - 1:
                 self.present[name] = replace(greeting, leaving=None)
-        return [Outgoing(name, self.last_notice) for name in self.membership.active]
+        # Who has missed an earlier commit gets all of them when the next round opens.
+        behind = {name for name, one in self.present.items() if one.round < context.round - 1}
+        # A survivor got them when this one opened.
+        behind -= set(survivors)
+        members = (name for name in self.membership.active if name not in behind)
+        return [Outgoing(name, self.last_notice) for name in members]
+
+    def overdue(self) -> list[list[Outgoing]]:
+        """Commits for members who are there and get no opening: they have left, or are suspended.
+
+        One list of messages after the other, as commits must be followed in their order.
+        """
+        place, found = self.ledger.place, list[list[Outgoing]]()
+        for name, greeting in sorted(self.present.items()):
+            idle = name in self.membership.suspended or name not in self.counted
+            if not idle or greeting.round >= place.round:
+                continue
+            for number, letter in enumerate(self._notices(greeting.round)):
+                if number == len(found):
+                    found.append([])
+                found[number].append(Outgoing(name, letter))
+        return found
 
     def delivered(self, name: str) -> None:
         """A member has taken the last notice: it need not be sent again."""
@@ -824,7 +893,7 @@ class Server:
 
         The aggregate that belongs to them is lost: a full round must come.
         """
-        place, found = self.ledger.place, 0
+        place, gone, found = self.ledger.place, self.ledger.left, 0
         for data in letters:
             letter = Letter(data)
             letter.check(self.federation.server_key)
@@ -832,14 +901,24 @@ class Server:
             if not isinstance(notice, Notice) or context.round <= place.round:
                 continue
             place, _, _ = follow(place, lists, context, notice, self.federation.policy)
+            gone = _left_after(gone, notice)
             found += 1
         self.membership = lists[-1]
-        attempt = max(attempt, self.ledger.attempt)
         lock = None if found else self.ledger.lock
-        self.ledger = Ledger(place, attempt, lock, full_due=True)
+        latest = max(attempt, self.ledger.attempt)
+        self.ledger = Ledger(place, latest, lock, full_due=True, left=gone)
         self.present = {}
         self.stage = Idle()
         return found
+
+
+def highest_attempt(own: int, greetings: Iterable[Present]) -> int:
+    """The latest attempt that anybody has seen.
+
+    A claim far above what this server has opened is not believed: it would use the numbers up.
+    """
+    claims = [one.seen for one in greetings if one.seen < own + MOST_ATTEMPTS_LOST]
+    return max([own, *claims])
 
 
 class _Dealing:
@@ -884,6 +963,12 @@ def _dealt_hash(stage: Unmasking, dealer: str, holder: str, *, of_seed: bool) ->
         return dealt.own_hash
     one = dealt.dealt[stage.graph.neighbours(dealer).index(holder)]
     return one.seed_hash if of_seed else one.key_hash
+
+
+def _left_after(left: tuple[str, ...], notice: Notice) -> tuple[str, ...]:
+    """Who has left, after a commit: whoever is counted again has come back."""
+    back = {name for name, _ in notice.counted}
+    return tuple(sorted(({*left} | {*notice.left}) - back))
 
 
 def _who(missing: Sequence[str], counted: Mapping[str, int]) -> str:

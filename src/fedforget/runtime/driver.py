@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
-from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Decided, Outgoing, Result, Server
+from fedforget.protocol.messages import Kind, Present
+from fedforget.protocol.server import Decided, Outgoing, Result, Server, highest_attempt
 from fedforget.report import Traffic
 
 
@@ -56,20 +56,32 @@ class Committed:
     findings: tuple[Finding, ...] = field(default=())
 
 
-def ask_everybody(server: Server, carrier: Carrier, traffic: Traffic | None = None) -> None:
-    """Find out who is there and what they know."""
+def ask_everybody(
+    server: Server,
+    carrier: Carrier,
+    traffic: Traffic | None = None,
+    known: Mapping[str, Present] | None = None,
+) -> dict[str, bytes]:
+    """Find out who is there and what they know; returns the answers that were accepted, by name.
+
+    ``known`` are answers to an earlier question that still hold: these members need not be asked.
+    """
     question = server.ask()
+    server.present.update(known or {})
+    accepted: dict[str, bytes] = {}
     for answer in carrier.ask(question):
         try:
             name = server.greet(answer)
         except ProtocolError as error:
             carrier.refused("somebody", error)
             continue
+        accepted.setdefault(name, answer)
         if traffic is not None:
             traffic.count("server", name, len(question))
             traffic.count(name, "server", len(answer))
         if not server.waiting_for:
             break
+    return accepted
 
 
 def drive(
@@ -96,8 +108,11 @@ def drive(
         begin = time.perf_counter()
         ask_everybody(server, carrier, traffic)
         traffic.seconds["who"] = time.perf_counter() - begin
+    for messages in server.overdue():
+        for _ in carrier.exchange(messages):
+            pass
     chosen: Kind = kind or server.kind_needed()
-    first = server.ledger.attempt + 1
+    first = highest_attempt(server.ledger.attempt, server.present.values()) + 1
     for _ in range(len(server.membership)):
         try:
             _attempt(host, chosen, carrier, watch, traffic)

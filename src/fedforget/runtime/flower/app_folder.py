@@ -41,8 +41,12 @@ server = {server}
 # How many rounds, with how many seconds between them.
 rounds = 1
 pause = 0.0
-# full: count everybody anew.  delta: only what changed.  as-needed: full where it must be.
+# full: count everybody anew; all members must be there.  delta: only what changed.
+# as-needed: full at first and where the membership list asks for it, otherwise delta.
 kind = "as-needed"
+# true after the server's directory was restored from a backup: what the members know is taken over
+# before the first round, which is a full one.
+recover = false
 
 # -- deployment --------------------------------------------------------------------------------
 # Each SuperNode is told where its client's directory is:

@@ -7,10 +7,8 @@ configuration.  Refusals go back by their names; nothing of a directory is ever 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -18,11 +16,14 @@ from flwr.common import log
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.client import ClientParty, open_client
-from fedforget.protocol.errors import ProtocolError
+from fedforget.protocol.errors import MalformedError, ProtocolError
 from fedforget.runtime.flower.envelope import AttemptMemory, checked, forget, seal_for
 from fedforget.runtime.flower.patience import patiently
+from fedforget.runtime.flower.replies import Answered, Refused, Reply, Taken, letter, shown
 
 app = ClientApp()
+
+ELSEWHERE = "see the node's log"
 
 
 class NodeError(FedforgetError):
@@ -30,69 +31,72 @@ class NodeError(FedforgetError):
 
 
 @app.query("who")
-def who(message: Message, context: Context) -> Message:
-    """The name of this node's client, so that the server can address it."""
-
-    def answer(party: ClientParty) -> dict[str, Any]:
-        return {"name": party.name}
-
-    return _reply(message, context, answer)
-
-
 @app.query("deliver")
 def deliver(message: Message, context: Context) -> Message:
-    """Hand a message of the protocol to the client."""
-    letter = message.content["letter"]
-    data, offer = _bytes(letter["data"]), _bytes(letter["key"])
+    """Hand a message of the protocol to the client, and reply with its answer.
 
-    def answer(party: ClientParty) -> dict[str, Any]:
-        memory = AttemptMemory(party.folder, context.state, ConfigRecord)
-        try:
-            federation = party.protocol.federation
-            key = checked(offer, federation.server_key, federation.identifier)
-            memory.recall(party.protocol)
-            reply = party.receive(data)
-            memory.keep(party.protocol)
-        except BaseException:
-            memory.wipe()
-            raise
-        return {} if reply is None else {"answer": seal_for(key, reply)}
-
-    return _reply(message, context, answer)
-
-
-def _reply(
-    message: Message, context: Context, answer: Callable[[ClientParty], dict[str, Any]]
-) -> Message:
-    """The answer, or the name of what went wrong; Flower would send a traceback's text on."""
+    A refusal is a reply, too: Flower would send a traceback's text on.
+    """
+    reply: Reply
     try:
         with patiently(open_client, _folder(context)) as party:
-            content = answer(party)
+            reply = _handed_over(party, message, context)
+        log(INFO, "%s: done", message.metadata.message_type)
     except ProtocolError as error:
         # These speak of names, epochs and rounds, which the server knows.
-        log(WARNING, "refused: %s: %s", type(error).__name__, error)
-        content = {"refused": type(error).__name__, "text": str(error)}
-        forget(context.state)
+        reply = _refused(type(error).__name__, shown(error), shown(error))
     except FedforgetError as error:
         # These may name files of this machine: they are for its own log.
-        log(WARNING, "failed: %s: %s", type(error).__name__, error)
-        content = {"refused": type(error).__name__, "text": "see the node's log"}
-        forget(context.state)
+        reply = _refused(type(error).__name__, ELSEWHERE, shown(error))
     except Exception as error:
         where = error.__traceback__
         while where is not None and where.tb_next is not None:
             where = where.tb_next
         line = "?" if where is None else f"{where.tb_frame.f_code.co_name}:{where.tb_lineno}"
-        log(WARNING, "failed: %s in %s", type(error).__name__, line)
-        content = {"refused": type(error).__name__, "text": "see the node's log"}
+        reply = _refused(type(error).__name__, ELSEWHERE, f"in {line}")
+    if isinstance(reply, Refused):
         forget(context.state)
+    return Message(RecordDict({"letter": ConfigRecord(dict(letter(reply)))}), reply_to=message)
+
+
+def _handed_over(party: ClientParty, message: Message, context: Context) -> Reply:
+    data, offer = _content(message, "data"), _content(message, "key")
+    federation = party.protocol.federation
+    key = checked(offer, federation.server_key, federation.identifier)
+    if message.metadata.message_type == "query.who":
+        # A question belongs to no attempt: one that is under way, in whichever run, stays.
+        answer = party.receive(data)
     else:
-        log(INFO, "%s: done", message.metadata.message_type)
-    return Message(RecordDict({"letter": ConfigRecord(content)}), reply_to=message)
+        answer = _received(party, data, AttemptMemory(party.folder, context.state, ConfigRecord))
+    return Taken() if answer is None else Answered(seal_for(key, answer))
 
 
-def _bytes(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else b""
+def _received(party: ClientParty, data: bytes, memory: AttemptMemory) -> bytes | None:
+    """Let the client go on with its attempt, and remember where it stands then."""
+    try:
+        memory.recall(party.protocol)
+        answer = party.receive(data)
+        memory.keep(party.protocol)
+    except BaseException:
+        memory.wipe()
+        raise
+    return answer
+
+
+def _content(message: Message, name: str) -> bytes:
+    """One of the parts of what the server sent."""
+    try:
+        value = message.content["letter"][name]
+    except Exception:  # Flower's records raise errors of many kinds for what is not there
+        raise MalformedError("not a message of this version") from None
+    if not isinstance(value, bytes):
+        raise MalformedError("not a message of this version")
+    return value
+
+
+def _refused(error: str, text: str, for_this_log: str) -> Refused:
+    log(WARNING, "%s: %s", error, for_this_log)
+    return Refused(error, text)
 
 
 def _folder(context: Context) -> Path:

@@ -22,19 +22,18 @@ from fedforget.protocol.client import Client, Idle, Revealed
 from fedforget.protocol.errors import BadShareError, BadSignatureError, MalformedError
 from fedforget.protocol.keys import (
     KEY_BYTES,
-    SIGNATURE_BYTES,
     Agreement,
+    AgreementKey,
     Identity,
-    decrypt,
+    OneTimeKey,
+    PublicKey,
     derive,
-    encrypt,
-    signed_by,
 )
 from fedforget.protocol.memory import freeze, thaw
 
 ATTEMPT_KEY = "attempt.key"
 
-_DOMAIN = b"fedforget run key 1\0"
+_DOMAIN = b"fedforget run key 2\0"
 
 
 @dataclass(frozen=True)
@@ -47,42 +46,44 @@ class RunKey:
     @classmethod
     def fresh(cls, identity: Identity, federation: bytes) -> RunKey:
         agreement = Agreement(os.urandom(KEY_BYTES))
-        signature = identity.sign(_DOMAIN + federation + agreement.public)
-        return cls(agreement, agreement.public + signature)
+        public = agreement.public.data
+        return cls(agreement, public + identity.sign(_DOMAIN + federation + public))
 
     def open(self, sealed: bytes) -> bytes:
         """What a client sealed for this key."""
-        peer = sealed[:KEY_BYTES]
-        if len(peer) < KEY_BYTES:
+        if len(sealed) < KEY_BYTES:
             raise MalformedError("an answer that is too short")
-        return decrypt(self._key(peer), sealed[KEY_BYTES:], peer)
+        peer = AgreementKey(sealed[:KEY_BYTES])
+        key = _answer_key(self.agreement.with_peer(peer), self.agreement.public, peer)
+        try:
+            return key.decrypt(sealed[KEY_BYTES:], peer.data)
+        except BadShareError:
+            raise MalformedError("an answer that was not sealed for this run") from None
 
-    def _key(self, peer: bytes) -> bytes:
-        return _answer_key(self.agreement.with_peer(peer), self.agreement.public, peer)
 
-
-def checked(offer: bytes, server_key: bytes, federation: bytes) -> bytes:
+def checked(offer: bytes, server_key: PublicKey, federation: bytes) -> AgreementKey:
     """The public key that the server offers, if the server did sign it."""
     public, signature = offer[:KEY_BYTES], offer[KEY_BYTES:]
-    if len(signature) != SIGNATURE_BYTES or not signed_by(
-        server_key, signature, _DOMAIN + federation + public
-    ):
+    try:
+        server_key.verify(signature, _DOMAIN + federation + public)
+    except BadSignatureError:
         raise BadSignatureError(
             "this is not the server of the client's federation file: its key for the run has"
             " another signature"
-        )
-    return public
+        ) from None
+    return AgreementKey(public)
 
 
-def seal_for(public: bytes, answer: bytes) -> bytes:
+def seal_for(public: AgreementKey, answer: bytes) -> bytes:
     """Encrypt an answer for a key that was checked."""
     own = Agreement(os.urandom(KEY_BYTES))
     key = _answer_key(own.with_peer(public), public, own.public)
-    return own.public + encrypt(key, answer, own.public)
+    return own.public.data + key.encrypt(answer, own.public.data)
 
 
-def _answer_key(secret: bytes, server: bytes, client: bytes) -> bytes:
-    return derive(secret, "flower answer", server + client)
+def _answer_key(secret: bytes, server: AgreementKey, client: AgreementKey) -> OneTimeKey:
+    # The client's half is fresh for every answer, so the key is, too.
+    return OneTimeKey(derive(secret, "flower answer", server.data, client.data))
 
 
 class AttemptMemory:
@@ -105,14 +106,13 @@ class AttemptMemory:
         if "attempt" not in self._state or not self._path.exists():
             return
         try:
-            client_state = decrypt(
-                self._path.read_bytes(), self._state["attempt"]["attempt"], b"attempt"
-            )
+            key = OneTimeKey(self._path.read_bytes())
+            secret_attempt = key.decrypt(self._state["attempt"]["attempt"], b"attempt")
         except (BadShareError, ValueError):
             # Left over from a run that was cut off: the key has been replaced since.
             del self._state["attempt"]
             return
-        thaw(client, client_state)
+        thaw(client, secret_attempt)
 
     def keep(self, client: Client) -> None:
         """Remember where a client is; nothing, if it is in no attempt any more."""
@@ -121,7 +121,8 @@ class AttemptMemory:
             return
         key = os.urandom(KEY_BYTES)
         write_private(self._path, key)
-        self._state["attempt"] = self._record({"attempt": encrypt(key, freeze(client), b"attempt")})
+        secret_attempt = OneTimeKey(key).encrypt(freeze(client), b"attempt")
+        self._state["attempt"] = self._record({"attempt": secret_attempt})
 
     def wipe(self) -> None:
         """Forget the attempt."""

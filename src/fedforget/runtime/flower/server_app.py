@@ -11,29 +11,46 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
+import httpx
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.common import log
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
+from msgspec import structs
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.folders import FolderInUseError
 from fedforget.parties.server import ServerParty, open_server
-from fedforget.protocol.errors import BaseMismatchError, ProtocolError, RoundAbortedError
-from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Outgoing, Stage
-from fedforget.runtime.driver import drive
+from fedforget.protocol.errors import (
+    FullRoundNeededError,
+    MalformedError,
+    OutOfOrderError,
+    ProtocolError,
+    RoundAbortedError,
+)
+from fedforget.protocol.messages import Kind, Present
+from fedforget.protocol.server import Outgoing
+from fedforget.runtime.directories import summary
+from fedforget.runtime.driver import ask_everybody, drive
 from fedforget.runtime.flower.envelope import RunKey
 from fedforget.runtime.flower.patience import patiently
+from fedforget.runtime.flower.replies import Answered, Refused, Reply, Taken, parse, shown
 
 PROGRESS = "flower.jsonl"
 POLL_SECONDS = 0.3
-SILENT, AWAY = "no answer", "not connected"
-"""What Flower's own errors are taken for."""
+ASK_AGAIN_SECONDS = 3600.0
+"""How long members' answers to the question who is there hold, in a run of several rounds."""
+
+_FLOWERS_ERRORS = {
+    code: name.lower().replace("_", " ")
+    for name, code in vars(ErrorCode).items()
+    if isinstance(code, int)
+}
 
 KINDS: dict[str, Kind | None] = {"full": "full", "delta": "delta", "as-needed": None}
 
@@ -44,32 +61,65 @@ class RunFailedError(FedforgetError):
     """A run that ended without all of its rounds.  Flower keeps this text."""
 
 
+@dataclass(frozen=True)
+class Unreachable:
+    """No reply came from a node, as Flower says or the clock; no node can say this of itself.
+
+    ``away`` if the node is not connected; then nobody waits for it.
+    """
+
+    text: str
+    away: bool = False
+
+    @property
+    def error(self) -> str:
+        return "not connected" if self.away else "no answer"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a run is asked to do."""
+
+    folder: Path
+    rounds: int
+    pause: float
+    kind: Kind | None
+    recover: bool
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> RunConfig:
+        kind = str(values.get("kind", "as-needed"))
+        if kind not in KINDS:
+            raise RunFailedError(f"kind must be one of {', '.join(KINDS)}")
+        recover = values.get("recover", False)
+        if not isinstance(recover, bool):
+            raise RunFailedError("recover must be true or false")
+        try:
+            rounds, pause = int(values.get("rounds", 1)), float(values.get("pause", 0))
+        except ValueError:
+            raise RunFailedError("rounds and pause must be numbers") from None
+        folder = Path(str(values.get("server", ""))).expanduser()
+        if not values.get("server") or not folder.is_dir():
+            raise RunFailedError("the server's directory of the run's configuration is not there")
+        return cls(folder, rounds, pause, KINDS[kind], recover)
+
+
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the rounds that the run's configuration asks for."""
-    config = context.run_config
-    folder = Path(str(config["server"])).expanduser()
-    rounds, pause = int(config.get("rounds", 1)), float(config.get("pause", 0))
-    kind = str(config.get("kind", "as-needed"))
-    if kind not in KINDS:
-        raise RunFailedError(f"kind must be one of {', '.join(KINDS)}")
-    if not folder.is_dir():
-        raise RunFailedError("the server's directory of the run's configuration is not there")
-    post: Post | None = None
-    progress = Progress(folder / PROGRESS, context.run_id)
-    progress("begin", rounds=rounds)
+    config = RunConfig.read(context.run_config)
+    progress = Progress(config.folder / PROGRESS, context.run_id)
+    progress("begin", rounds=config.rounds)
+    advice: list[str] = []
     try:
-        for number in range(rounds):
-            if number:
-                time.sleep(pause)
-            with patiently(open_server, folder) as server:
-                post = post or Post(grid, server, progress)
-                _round(server, post, KINDS[kind], progress)
+        _run(grid, config, progress, advice)
         progress("end")
     except RoundAbortedError as error:
-        progress("aborted", reason=str(error), needs_new_epoch=error.needs_new_epoch)
-        # A text with a cause may speak of the sum, which Flower must not keep.
-        text = str(error) if error.__cause__ is None else "see the server's directory"
+        findings = [{"members": list(one.members), "text": one.text} for one in error.findings]
+        progress("aborted", reason=str(error), findings=findings, advice=advice)
+        # A text with a cause may speak of what the sum was like, which Flower must not keep.
+        parts = [str(error)] if error.__cause__ is None else [f"see {PROGRESS} of the server"]
+        text = "; ".join([*parts, *advice])
         raise RunFailedError(f"the round was aborted: {text}") from None
     except FolderInUseError as error:
         progress("failed", reason=str(error))
@@ -77,7 +127,7 @@ def main(grid: Grid, context: Context) -> None:
         raise RunFailedError(text) from None
     except (RunFailedError, ProtocolError) as error:
         progress("failed", reason=str(error))
-        raise RunFailedError(str(error)) from None
+        raise RunFailedError(shown(error)) from None
     except FedforgetError as error:
         progress("failed", reason=str(error))
         raise RunFailedError(f"{type(error).__name__}: see {PROGRESS} of the server") from None
@@ -86,19 +136,32 @@ def main(grid: Grid, context: Context) -> None:
         raise RunFailedError(f"failed with {type(error).__name__}") from None
 
 
-def _round(server: ServerParty, post: Post, kind: Kind | None, progress: Progress) -> None:
-    def watch(stage: Stage) -> None:
-        ledger = server.protocol.ledger
-        progress("stage", round=ledger.round, attempt=ledger.attempt, stage=stage)
-        log(INFO, "round %s, attempt %s: %s", ledger.round, ledger.attempt, stage)
+def _run(grid: Grid, config: RunConfig, progress: Progress, advice: list[str]) -> None:
+    """All rounds of a run; ``advice`` gets what a person should do after the last of them."""
+    post: Post | None = None
+    for number in range(config.rounds):
+        if number:
+            time.sleep(config.pause)
+        with patiently(open_server, config.folder) as server:
+            post = post or Post(grid, server, progress)
+            recover = config.recover and not number
+            _find_members(server, post, progress, recover=recover)
+            kind = "full" if recover else config.kind or server.protocol.kind_needed()
+            try:
+                _round(server, post, kind, progress)
+            finally:
+                advice[:] = _advice(server, post, kind)
+                for text in advice:
+                    progress("advice", text=text)
+            post.keep(server, kind)
 
-    post.begin_round(server, ends_at_mismatch=kind is None)
-    try:
-        result = drive(server, kind, post.exchange, watch, post.refused)
-    except FullRoundNeeded:
-        log(INFO, "a client does not know what is counted of it: a full round follows")
-        post.begin_round(server, ends_at_mismatch=False)
-        result = drive(server, "full", post.exchange, watch, post.refused)
+
+def _round(server: ServerParty, post: Post, kind: Kind, progress: Progress) -> None:
+    def watch(stage: str) -> None:
+        _tell_stage(server, progress, stage)
+
+    committed = drive(server, kind, post, watch, ask=False)
+    result = summary(committed)
     progress("committed", **result)
     log(
         INFO,
@@ -111,8 +174,63 @@ def _round(server: ServerParty, post: Post, kind: Kind | None, progress: Progres
     )
 
 
-class FullRoundNeeded(Exception):
-    """A client cannot take part in a delta round, and the kind of round was left open."""
+def _tell_stage(server: ServerParty, progress: Progress, stage: str) -> None:
+    ledger = server.protocol.ledger
+    number = ledger.place.round + 1
+    progress("stage", round=number, attempt=ledger.attempt, stage=stage)
+    log(INFO, "round %s, attempt %s: %s", number, ledger.attempt, stage)
+
+
+# -- who is there ------------------------------------------------------------------------------
+
+
+def _find_members(server: ServerParty, post: Post, progress: Progress, *, recover: bool) -> None:
+    """Learn which node is which member, and what each knows; take over what the server has lost."""
+    _ask(server, post, progress)
+    problem = server.behind(server.protocol.present.values())
+    if problem is not None and not recover:
+        raise RunFailedError(f"{problem}; over Flower, start the run with recover=true")
+    while recover:
+        taken = server.recover(server.protocol.present.values())
+        progress("recovered", **taken)
+        log(INFO, "recovered: round %s, epoch %s", taken["round"], taken["epoch"])
+        # With another list there may be members that nobody has asked.
+        post.keep_nobody()
+        _ask(server, post, progress)
+        problem = server.behind(server.protocol.present.values())
+        if problem is None:
+            break
+        if not (taken["rounds_taken_over"] or taken["lists_taken_over"]):
+            raise RunFailedError(problem)
+    missing = sorted(set(server.protocol.waiting_for))
+    if missing:
+        log(WARNING, "%s of %s members are missing", len(missing), len(server.membership()))
+        progress("missing", clients=missing)
+
+
+def _ask(server: ServerParty, post: Post, progress: Progress) -> None:
+    """Ask who is there, or only who has not said so in this run."""
+    protocol = server.protocol
+    known = post.begin_round(server)
+    if set(protocol.membership.active) <= known.keys():
+        # Nobody is asked: the answers of before hold.
+        protocol.present = known
+        return
+    _tell_stage(server, progress, "who")
+    post.bind(ask_everybody(protocol, post, known=known))
+
+
+def _advice(server: ServerParty, post: Post, kind: Kind) -> list[str]:
+    """What a person should do, by what members have said."""
+    protocol = server.protocol
+    asking = {name for name, one in protocol.present.items() if one.needs_full}
+    asking = asking & set(protocol.membership.active) | post.needing_full
+    return [needs_full(name) for name in sorted(asking)] if kind == "delta" else []
+
+
+def needs_full(name: str) -> str:
+    """What to do for a member that does not know what is counted of it."""
+    return f'{name} needs a full round: start the run with kind="full", with everybody connected'
 
 
 class Progress:
@@ -136,126 +254,205 @@ class Progress:
 class Post:
     """Carries messages between the server and the nodes, each stage within the deadline.
 
-    A node that does not answer in time, answers with an error or refuses is left out, as anybody
-    who vanishes is.
+    A node is a member's only once it has proven that with a signed answer.  A node that does not
+    answer in time, answers with an error, with nonsense or with a refusal is noted and left out, as
+    anybody who vanishes is.
     """
 
     def __init__(self, grid: Grid, server: ServerParty, progress: Progress) -> None:
-        federation = server.protocol.federation
         self._grid = grid
         self._deadline = server.federation.protocol.deadline
-        self._key = RunKey.fresh(server.identity, federation.identifier)
+        self._key = RunKey.fresh(server.identity, server.protocol.federation.identifier)
         self._progress = progress
         self._nodes: dict[str, int] = {}
-        self._asked: set[int] = set()
         self._silent: set[int] = set()
-        self._ends_at_mismatch = False
+        self._noted: set[tuple[str, str, str]] = set()
+        # The answers to the question who is there, until they are bound or refused.
+        self._answers: dict[int, bytes] = {}
+        self._answering: int | None = None
+        # What holds from round to round of this run.
+        self._known: dict[str, Present] = {}
+        self._stand: tuple[bytes, bytes] | None = None
+        self._asked_at = 0.0
+        self.needing_full: set[str] = set()
 
-    def begin_round(self, server: ServerParty, *, ends_at_mismatch: bool) -> None:
-        """Find the members; ``ends_at_mismatch`` if a client may ask for a full round instead."""
+    # -- between rounds ------------------------------------------------------------------------
+
+    def begin_round(self, server: ServerParty) -> dict[str, Present]:
+        """Give everybody another chance; returns the members' answers that still hold."""
         self._silent = set()
-        self._ends_at_mismatch = ends_at_mismatch
-        self._find_members(server)
+        self.needing_full = set()
+        recent = time.monotonic() - self._asked_at < ASK_AGAIN_SECONDS
+        if self._stand != _stand(server) or not recent:
+            # Another run, a command or much time came between.
+            self.keep_nobody()
+        return {name: one for name, one in self._known.items() if name in self._nodes}
+
+    def keep(self, server: ServerParty, kind: Kind) -> None:
+        """Remember what members have said, for the next round of this run."""
+        # Whoever needed a full round has had it: such a round has everybody in it.
+        self._known = {
+            name: structs.replace(one, needs_full=one.needs_full and kind == "delta")
+            for name, one in server.protocol.present.items()
+        }
+        self._stand = _stand(server)
+
+    def keep_nobody(self) -> None:
+        self._known, self._nodes, self._stand = {}, {}, None
 
     # -- who is where --------------------------------------------------------------------------
 
-    def _find_members(self, server: ServerParty) -> None:
-        """Ask nodes for their clients' names, until all members are found or time is up."""
-        members = set(server.membership().keys)
-        first = not self._asked
+    def ask(self, question: bytes) -> Iterator[bytes]:
+        """Ask every node that is nobody's; the first time, wait for those who are not there yet."""
+        first = not self._known
+        if first:
+            self._asked_at = time.monotonic()
         end = time.monotonic() + self._deadline
-        while not members <= set(self._nodes):
-            new = [node for node in self._grid.get_node_ids() if node not in self._asked]
-            self._asked |= set(new)
-            for node, content in self._send("who", {node: {} for node in new}, end):
-                name = content.get("name")
-                if content.get("refused") == AWAY:
+        asked = set(self._nodes.values())
+        while True:
+            new = [node for node in self._grid.get_node_ids() if node not in asked]
+            asked |= set(new)
+            for node, reply in self._send("who", dict.fromkeys(new, question), end):
+                if isinstance(reply, Unreachable) and reply.away:
                     # It may have been listed while it was away, and come back by now.
-                    self._asked.discard(node)
-                elif not isinstance(name, str):
-                    self._note(f"node {node}", content)
-                elif self._nodes.setdefault(name, node) != node:
-                    raise RunFailedError(f"two nodes say that they are {name}")
-                if members <= set(self._nodes):
-                    break
-            if time.monotonic() > end or not first:
-                break
+                    asked.discard(node)
+                    continue
+                answer = self._opened(f"node {node}", reply)
+                if answer is not None:
+                    self._answers[node], self._answering = answer, node
+                    yield answer
+                    self._answering = None
+            if not first or time.monotonic() > end:
+                return
             time.sleep(POLL_SECONDS)
-        missing = sorted(members - set(self._nodes))
-        if missing:
-            log(WARNING, "%s of %s members are not connected", len(missing), len(members))
-            self._progress("missing", clients=missing)
+
+    def bind(self, accepted: Mapping[str, bytes]) -> None:
+        """Take nodes for members, by the answers that the server has accepted."""
+        names = {answer: name for name, answer in accepted.items()}
+        for node, answer in self._answers.items():
+            if answer in names and names[answer] not in self._nodes:
+                self._nodes[names[answer]] = node
+            else:
+                # The same answer, or another that says the same, from a second node.
+                error = OutOfOrderError("another node is this member: a copy of it is in use")
+                self._note(f"node {node}", type(error).__name__, str(error))
+        self._answers, self._answering = {}, None
 
     # -- messages ------------------------------------------------------------------------------
 
     def exchange(self, messages: Sequence[Outgoing]) -> Iterator[tuple[str, bytes | None]]:
         names = {self._nodes[name]: name for name, _ in messages if name in self._nodes}
-        letters = {
-            self._nodes[name]: {"data": data, "key": self._key.offer}
-            for name, data in messages
-            if name in self._nodes
-        }
+        letters = {self._nodes[name]: data for name, data in messages if name in self._nodes}
         end = time.monotonic() + self._deadline
-        for node, content in self._send("deliver", letters, end):
+        for node, reply in self._send("deliver", letters, end):
             name = names[node]
-            sealed = content.get("answer")
-            if "refused" in content:
-                self._note(name, content)
-                if content["refused"] == BaseMismatchError.__name__ and self._ends_at_mismatch:
-                    raise FullRoundNeeded
+            if isinstance(reply, Taken):
                 yield name, None
-            elif isinstance(sealed, bytes):
-                try:
-                    yield name, self._key.open(sealed)
-                except ProtocolError as error:
-                    self.refused(name, error)
-                    yield name, None
-            else:
-                yield name, None
+                continue
+            if isinstance(reply, Refused) and reply.error == FullRoundNeededError.__name__:
+                self.needing_full.add(name)
+            elif isinstance(reply, Unreachable) and reply.away:
+                # It may come back with another node.
+                self._nodes.pop(name, None)
+            answer = self._opened(name, reply)
+            if answer is not None:
+                yield name, answer
 
     def refused(self, name: str, error: ProtocolError) -> None:
-        self._note(name, {"refused": type(error).__name__, "text": str(error)})
+        if self._answering is not None:
+            # Nobody knows yet whose node this is.
+            name = f"node {self._answering}"
+            self._answers.pop(self._answering, None)
+        self._note(name, type(error).__name__, str(error))
 
-    def _note(self, name: str, content: Mapping[str, Any]) -> None:
-        refusal, text = content.get("refused", SILENT), content.get("text", "")
-        log(WARNING, "%s: %s: %s", name, refusal, text)
-        self._progress("refused", client=name, error=refusal, text=text)
+    def _opened(self, name: str, reply: Reply | Unreachable) -> bytes | None:
+        """The answer in a reply; whatever else it is, is noted."""
+        match reply:
+            case Answered():
+                try:
+                    return self._key.open(reply.sealed)
+                except ProtocolError as error:
+                    self._note(name, type(error).__name__, str(error))
+            case Refused() | Unreachable():
+                self._note(name, reply.error, reply.text)
+            case Taken():
+                self._note(name, MalformedError.__name__, "the node gave no answer")
+        return None
+
+    def _note(self, name: str, error: str, text: str) -> None:
+        """Tell once what is wrong with somebody."""
+        note = shown(name), shown(error), shown(text)
+        if note not in self._noted:
+            self._noted.add(note)
+            log(WARNING, "%s: %s: %s", *note)
+            self._progress("refused", client=note[0], error=note[1], text=note[2])
 
     def _send(
-        self, action: str, contents: Mapping[int, Mapping[str, Any]], end: float
-    ) -> Iterable[tuple[int, Mapping[str, Any]]]:
-        """Push a message to each node, and pull the answers as they come.
+        self, action: str, letters: Mapping[int, bytes], end: float
+    ) -> Iterable[tuple[int, Reply | Unreachable]]:
+        """Push a message to each node, and pull the replies as they come.
 
         Nobody waits for a node that was silent earlier in the round.
         """
-        if not contents:
+        if not letters:
             return
         ttl = max(1.0, end - time.monotonic())
         messages = [
             Message(
-                RecordDict({"letter": ConfigRecord(dict(content))}),
+                RecordDict({"letter": ConfigRecord({"data": data, "key": self._key.offer})}),
                 dst_node_id=node,
                 message_type=f"query.{action}",
                 ttl=ttl,
             )
-            for node, content in contents.items()
+            for node, data in letters.items()
         ]
-        pushed = list(self._grid.push_messages(messages))
+        pushed = set(self._grid.push_messages(messages))
         waiting = {
-            identifier: node
-            for identifier, node in zip(pushed, contents, strict=True)
-            if identifier
+            message.metadata.message_id: message.metadata.dst_node_id
+            for message in messages
+            if message.metadata.message_id in pushed
         }
+        for node in sorted(set(letters) - set(waiting.values())):
+            yield node, Unreachable("Flower did not take the message")
         while not set(waiting.values()) <= self._silent:
-            for reply in self._grid.pull_messages(list(waiting)):
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                if reply.has_error():
-                    away = reply.error.code == ErrorCode.NODE_UNAVAILABLE
-                    text = f"Flower's error {reply.error.code}"
-                    yield node, {"refused": AWAY if away else SILENT, "text": text}
-                else:
-                    yield node, dict(reply.content["letter"])
+            for identifier, node in list(waiting.items()):
+                reply = self._pulled(identifier)
+                if reply is not None:
+                    del waiting[identifier]
+                    yield node, reply
             if time.monotonic() > end:
                 self._silent |= set(waiting.values())
             elif waiting:
                 time.sleep(POLL_SECONDS)
+        for node in waiting.values():
+            yield node, Unreachable("nothing came before the deadline")
+
+    def _pulled(self, identifier: str) -> Reply | Unreachable | None:
+        """The reply to a message, if it is there.
+
+        Replies are pulled one by one: where Flower cannot read one, it loses all that it pulls with
+        it, and nobody could tell whose it was.
+        """
+        try:
+            found = list(self._grid.pull_messages([identifier]))
+            if not found:
+                return None
+            reply = found[0]
+            if reply.has_error():
+                said = _FLOWERS_ERRORS.get(reply.error.code, "an error of its own")
+                away = reply.error.code == ErrorCode.NODE_UNAVAILABLE
+                return Unreachable(f"Flower says: {said}", away)
+            return parse(reply.content)
+        except ProtocolError as error:
+            return Refused(type(error).__name__, str(error))
+        except (httpx.HTTPError, OSError):
+            # The SuperLink's fault, not the node's.
+            raise
+        except Exception as error:
+            text = f"Flower cannot read the node's reply ({type(error).__name__})"
+            return Refused(MalformedError.__name__, text)
+
+
+def _stand(server: ServerParty) -> tuple[bytes, bytes]:
+    """Where the server stands: its list and its last commit."""
+    return server.protocol.membership.digest, server.protocol.ledger.place.link

@@ -80,10 +80,17 @@ def forget_records(root: Path, ids: Ints, owners: Ints) -> None:
 
 
 def run_once(
-    network: Network, server: Path, nodes: int | None, watch: Watch = lambda what: None
+    network: Network,
+    server: Path,
+    nodes: int | None,
+    watch: Watch = lambda what: None,
+    **config: Any,
 ) -> dict[str, Any]:
-    """One run of one round, followed by what the ServerApp writes into the server's directory."""
-    run = network.start_run(nodes, server=server.absolute())
+    """One run of one round, followed by what the ServerApp writes into the server's directory.
+
+    ``config`` are values of the run's configuration, such as ``kind`` or ``recover``.
+    """
+    run = network.start_run(nodes, server=server.absolute(), **config)
     path = server / PROGRESS
     seen, last = 0, time.monotonic()
     committed: dict[str, Any] | None = None
@@ -101,7 +108,8 @@ def run_once(
                     if key not in ("event", "run", "time")
                 }
             elif event["event"] in ("aborted", "failed"):
-                raise NetworkError(f"the run ended without a commit: {event['reason']}")
+                told = "; ".join([event["reason"], *event.get("advice", [])])
+                raise NetworkError(f"the run ended without a commit: {told}")
         seen = len(events)
         if committed is not None and events[-1]["event"] == "end":
             _wait_for_end(network, run)

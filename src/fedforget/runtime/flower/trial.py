@@ -11,10 +11,18 @@ import numpy as np
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Ints
+from fedforget.errors import FedforgetError
 from fedforget.parties.client import ClientParty, open_client
 from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
 from fedforget.parties.server import ServerParty, open_server
 from fedforget.parties.tables import Table
+from fedforget.protocol.graph import Policy, PolicyError
+
+DROPOUT, COLLUDING = 0.2, 0.1
+
+
+class TrialError(FedforgetError):
+    """A federation that cannot be made."""
 
 
 class Rows(Table):
@@ -28,6 +36,29 @@ class Rows(Table):
 
     def parts(self) -> Iterator[tuple[Ids, Floats]]:
         yield self._content
+
+
+def check_clients(n_clients: int) -> None:
+    """Refuse a federation in which nobody could hide."""
+    if n_clients < 2:
+        raise TrialError(
+            "a federation has at least two clients: a sum over one client alone is its own"
+            " histogram. Give more of them, for instance --clients 3"
+        )
+
+
+def protocol_part(n_clients: int, minimum: int, deadline: float) -> ProtocolPart:
+    """Values with which so many clients can run rounds.
+
+    Two or three clients are so few that all of them must be there in every round.
+    """
+    minimum = max(2, min(minimum, n_clients))
+    try:
+        Policy(DROPOUT, COLLUDING, minimum).check(n_clients)
+        dropout = DROPOUT
+    except PolicyError:
+        dropout = 0.0
+    return ProtocolPart(dropout, COLLUDING, minimum, 16, deadline)
 
 
 def make_federation(
@@ -47,10 +78,12 @@ def make_federation(
     ----------
     values : (n, d), between 0 and 1.
     owners : the client of each record, from 0.  Record i has the id i.
-    n_clusters, step, minimum, deadline : as ``server init`` takes them.
+    n_clusters, step, minimum, deadline : as ``server init`` takes them; with fewer clients than
+        ``minimum``, all of them must be there.
     progress : called when a client is ready.
     """
     n_clients = int(owners.max()) + 1
+    check_clients(n_clients)
     features = [f"x{number}" for number in range(values.shape[1])]
     draft = FederationFile(
         name="trial",
@@ -68,7 +101,7 @@ def make_federation(
             max_iter=300,
             public_seed=os.urandom(16).hex(),
         ),
-        protocol=ProtocolPart(0.2, 0.1, min(minimum, n_clients), 16, deadline),
+        protocol=protocol_part(n_clients, minimum, deadline),
         features=tuple(Feature(name, 0.0, 1.0) for name in features),
     )
     federation = ServerParty.create(root / "server", draft)

@@ -1,0 +1,787 @@
+"""Schedules with an honest server: faults, members that spoil, directories that were restored.
+
+The federation lives through them, is healed, and must then become whole by the commands that its
+errors name, which the operator here carries out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fedforget.clustering.histogram import Histogram
+from fedforget.protocol.errors import (
+    AloneError,
+    BadShareError,
+    BadSignatureError,
+    ChangedParticipantsError,
+    Finding,
+    ForkError,
+    FullRoundNeededError,
+    MissingNoticeError,
+    OlderDirectoryError,
+    OutOfOrderError,
+    ProtocolError,
+    RoundAbortedError,
+    SecondSurvivorSetError,
+    SuspendedError,
+    TooFewError,
+    UnknownPartyError,
+    WrongFederationError,
+)
+from fedforget.protocol.federation import Federation
+from fedforget.protocol.graph import Policy, PolicyError
+from fedforget.protocol.keys import Identity
+from fedforget.protocol.membership import SERVER, Membership, SignedMembership
+from fedforget.protocol.messages import Kind, Letter, Payload, Present
+from fedforget.protocol.server import (
+    Advertising,
+    Asking,
+    Consenting,
+    Decided,
+    Idle,
+    Masking,
+    Outgoing,
+)
+from simulator.data import Data, DrawnData, RecordData
+from simulator.faults import Fate, KilledError, Rates, ViolationError
+from simulator.hosts import Answer, ClientHost
+from simulator.members import Members
+from simulator.network import Envelope, Network
+from simulator.parties import Parties
+from simulator.spoilers import SPOILERS, Mischief, spoiler
+from simulator.truth import Truth
+from simulator.view import ServerView
+
+PATIENCE = 8
+"""Ticks after which the server ends a stage with those who have answered."""
+
+ASK_AGAIN = 4
+"""Ticks after which it repeats its messages, byte for byte, to those who have not."""
+
+MOST_TICKS = 900
+
+SIZES = (3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 7, 8)
+
+_STALE = (OutOfOrderError, UnknownPartyError, WrongFederationError, SuspendedError)
+"""Why a message that is what its sender sent may be refused at any time."""
+
+_RESTORED = (OlderDirectoryError, FullRoundNeededError, BadShareError)
+"""Why a client may refuse that was restored, or has a new directory."""
+
+_LOCKED = (SecondSurvivorSetError, TooFewError, ChangedParticipantsError)
+
+TROUBLES = ("none", "spoiler", "rollback", "client restored", "server restored", "new key")
+
+
+def draw_policy(rng, n: int) -> Policy:  # type: ignore[no-untyped-def]
+    """A policy under which n members can end a round."""
+    policy = Policy(
+        dropout=rng.choice((0.1, 0.1, 0.2, 0.3)), minimum=rng.choice((3, 3, 4)) if n > 3 else 3
+    )
+    try:
+        policy.check(n)
+    except PolicyError:
+        return Policy()
+    return policy
+
+
+class HonestWorld:
+    """Clients, a server, and a network between them."""
+
+    def __init__(self, fate: Fate, parties: Parties, trouble: str | None = None) -> None:
+        self._parties = parties
+        rng = self.rng = fate.rng
+        self.fate = fate
+        self.trace: list[str] = []
+        self._alone: set[str] = set()
+        self.network = Network(fate)
+        self.data: Data = RecordData(rng) if rng.random() < 0.04 else DrawnData(rng)
+        identity = Identity(rng.randbytes(32))
+        roll = rng.random()
+        n_clients = 40 if roll < 0.001 else 12 if roll < 0.03 else rng.choice(SIZES)
+        self.federation = Federation(
+            identifier=rng.randbytes(16),
+            configuration=rng.randbytes(32),
+            server_key=identity.public,
+            levels=self.data.levels,
+            first_capacity=rng.randint(1, 4),
+            policy=draw_policy(rng, n_clients),
+        )
+        self.members = Members(
+            identity, self.federation, self.data, rng, self._new_host, max(8, n_clients)
+        )
+        self.truth = Truth(self.data, self.members)
+        self.view = ServerView(self.federation)
+        signed = self.members.first(n_clients)
+        self.server = parties.server_host(
+            identity, self.federation, signed, self.data, fate, parties.server
+        )
+        self.members.publish(signed)
+        self.trouble = trouble or rng.choice((*TROUBLES[:2], *TROUBLES))
+        self._mischief: Mischief | None = None
+        self._spoiler_kind = ""
+        self._spoiler = ""
+        self._complained = False
+        self._victim = ""
+        self._trouble_left = rng.randint(1, 2)
+        self._trouble_at = rng.randint(5, 60)
+        self._backups = []
+        self._server_was_restored = self._server_behind = False
+        self._prepare_trouble(n_clients)
+        for name in self.members.hosts:
+            self._bring_back(self.members.hosts[name])
+        self.server.start()
+        self._rounds_left = rng.randint(2, 5) if n_clients < 40 else 1
+        self._returning = rng.choice((0.05, 0.2, 0.5))
+        self._changing = rng.choice((0.0, 0.02, 0.1))
+        self._churning = rng.choice((0.0, 0.1, 0.4))
+        # What the server sent in this stage, and since when it waits.
+        self._asked: list[Outgoing] = []
+        self._stage_since = 0
+        self._again = 0
+        self._kind: Kind = "full"
+        self._took_part: tuple[str, ...] = ()
+        self._findings: list[Finding] = []
+        self._corrupted = False
+        self._locked_out = False
+        self._suspects: list[str] = []
+        self._tried: set[str] = set()
+        self._suspect = ""
+        self._blocked = False
+        self._named: set[str] = set()
+        self._log(f"{n_clients} clients, {self.federation.policy}, {self.trouble}, {fate.rates}")
+
+    def _log(self, event: str) -> None:
+        self.trace.append(f"{self.network.clock:4d}  {event}")
+
+    def _new_host(self, name: str, identity: Identity) -> ClientHost:
+        host = self._parties.client_host(
+            name,
+            identity,
+            self.federation,
+            self.data,
+            self.fate,
+            self._client_answers,
+            self._parties.client,
+        )
+        host.alone = name in self._alone
+        return host
+
+    @property
+    def membership(self) -> Membership:
+        return self.server.store.membership
+
+    @property
+    def _here(self) -> set[str]:
+        """Names on the latest list that people have seen."""
+        return set(self.members.latest.position)
+
+    @property
+    def _hosts(self) -> list[ClientHost]:
+        """Those on the latest list."""
+        return [self.members.hosts[name] for name in self.members.latest.position]
+
+    # -- the clock -----------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """The faulty part, then the healed one."""
+        while self._rounds_left > 0 or self._busy:
+            self._tick()
+            if self.network.clock > MOST_TICKS:
+                break
+        self._heal()
+
+    @property
+    def _busy(self) -> bool:
+        process = self.server.process
+        return process is not None and (not isinstance(process.stage, Idle) or self._again > 0)
+
+    def _tick(self) -> None:
+        for envelope in self.network.tick():
+            self._deliver(envelope)
+        try:
+            self._make_trouble()
+        except KilledError as killed:
+            self._log(str(killed))
+        self._clients_live()
+        self._server_lives()
+        if self.truth.check_store(self.server.store):
+            self._committed()
+
+    def _committed(self) -> None:
+        self._log(f"committed round {self.truth.state.round}: {self.truth.state.survivors}")
+        self.fate.tally["rounds committed"] += 1
+        self.truth.histories.check(list(self.members.hosts.values()))
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def _deliver(self, envelope: Envelope) -> None:
+        if envelope.recipient == SERVER:
+            self._deliver_to_server(envelope)
+        elif envelope.recipient in self.members.hosts:
+            self._deliver_to_client(self.members.hosts[envelope.recipient], envelope)
+
+    def _deliver_to_server(self, envelope: Envelope) -> None:
+        if self.server.process is None:
+            return
+        try:
+            if isinstance(Letter(envelope.data).content, Present):
+                self.server.running.greet(envelope.data)
+            else:
+                self.server.receive(envelope.data)
+        except ProtocolError as error:
+            self._refused("server", envelope, error)
+
+    def _deliver_to_client(self, host: ClientHost, envelope: Envelope) -> None:
+        if host.process is None:
+            return
+        try:
+            answer = host.receive(envelope.data)
+        except ProtocolError as error:
+            if isinstance(error, SecondSurvivorSetError):
+                self._locked_out = True
+            self._refused(host.name, envelope, error)
+        except KilledError as killed:
+            self._log(str(killed))
+        else:
+            if answer is not None:
+                self.network.send(SERVER, answer)
+
+    def _refused(self, who: str, envelope: Envelope, error: ProtocolError) -> None:
+        if envelope.intact and not self._may_refuse(who, envelope, error):
+            raise ViolationError(f"{who} refused an honest message: {error!r}")
+        self._log(f"{who} refused: {type(error).__name__}: {error}")
+        self.fate.tally[f"refused: {type(error).__name__}"] += 1
+
+    def _may_refuse(self, who: str, envelope: Envelope, error: ProtocolError) -> bool:
+        """Whether a party that does what it should can refuse this message for this reason."""
+        if isinstance(error, _STALE):
+            return True
+        if self.trouble == "new key" and isinstance(error, BadSignatureError):
+            return True
+        if who == "server":
+            content = Letter(envelope.data).content
+            sender = content.sender if isinstance(content, Payload) else ""
+            return sender in self.members.hosts and self.members.hosts[sender].troubled
+        if self.members.hosts[who].troubled and isinstance(error, _RESTORED):
+            return True
+        if self._server_was_restored and isinstance(error, (ForkError, *_LOCKED, *_RESTORED)):
+            return True
+        # The set that was signed may not come out again under the same list: a command mends that.
+        return isinstance(error, SecondSurvivorSetError)
+
+    def _client_answers(self, host: ClientHost, answer: Answer) -> None:
+        self.truth.client_answers(host, answer)
+        assert host.membership is not None
+        self.view.client_answers(host.name, host.membership, answer)
+        if answer.step.answer is not None:
+            content = Letter(answer.step.answer).content
+            kind = type(content.body if isinstance(content, Payload) else content).__name__
+            self._log(f"{host.name} answers {kind}")
+
+    def _send(self, messages: list[Outgoing]) -> None:
+        cut = len(messages)
+        if messages and self.fate.strikes("server_killed_while_sending"):
+            cut = self.rng.randrange(len(messages))
+            self.server.kill()
+            self._log("server killed while sending")
+        names = tuple(self.members.hosts)
+        for message in messages[:cut]:
+            self.network.send(message.recipient, message.data, names)
+
+    # -- clients -------------------------------------------------------------------------------
+
+    def _clients_live(self) -> None:
+        rng = self.rng
+        for host in self._hosts:
+            if not host.leaving and rng.random() < self._changing:
+                self.fate.tally[self.data.change(host.name)] += 1
+            if host.process is None:
+                if host.away <= self.network.clock and rng.random() < self._returning:
+                    self._bring_back(host)
+            elif self.fate.strikes("client_killed"):
+                host.kill()
+                if self.fate.strikes("away_for_long"):
+                    host.away = self.network.clock + rng.randint(40, 200)
+                self._log(f"{host.name} killed, until {host.away}")
+            elif host.stopped is not None and rng.random() < 0.05:
+                self._recover(host)
+            elif self.members.behind(host) and rng.random() < 0.4:
+                self._catch_up(host)
+
+    def _bring_back(self, host: ClientHost) -> None:
+        self._catch_up(host)
+        if host.directory.lists:
+            host.start()
+            self._log(f"{host.name} is there")
+
+    def _catch_up(self, host: ClientHost) -> None:
+        """Take lists over; a client that was restored may have to hear of commits first."""
+        try:
+            self.members.catch_up(host)
+        except AloneError:
+            # Others of its group were taken off the list; its operator accepts what that shows.
+            host.alone = True
+            self.fate.tally["accepted to join alone"] += 1
+            self._catch_up(host)
+        except (ForkError, MissingNoticeError) as error:
+            if not (host.troubled or self._server_was_restored):
+                raise ViolationError(f"{host.name} refused an honest list: {error!r}") from error
+            self._log(f"{host.name} refused a list: {error}")
+
+    def _recover(self, host: ClientHost) -> None:
+        if host.process is None:
+            return
+        host.recover()
+        self.fate.tally["client recover"] += 1
+        self._log(f"{host.name}: client recover")
+
+    # -- trouble -------------------------------------------------------------------------------
+
+    def _prepare_trouble(self, n_clients: int) -> None:
+        names = sorted(self.members.hosts)
+        self._victim = self.rng.choice(names)
+        host = self.members.hosts[self._victim]
+        if self.trouble == "spoiler":
+            kind = self._spoiler_kind = self.rng.choice(tuple(SPOILERS))
+            self._mischief = Mischief(self.rng, self.rng.choice((0.2, 0.6, 1.0)))
+            host.party = spoiler(kind, self._mischief)
+            host.troubled = True
+            self._spoiler = self._victim
+        elif self.trouble in ("rollback", "client restored"):
+            host.keeps_backups = True
+
+    def _make_trouble(self) -> None:
+        if (
+            self.network.clock < self._trouble_at
+            or self._trouble_left <= 0
+            or not self._rounds_left
+        ):
+            return
+        if self.trouble in ("none", "spoiler") or self.rng.random() < 0.7:
+            return
+        host = self.members.hosts[self._victim]
+        if host not in self._hosts or host.left:
+            return
+        match self.trouble:
+            case "rollback" | "client restored" if host.backups:
+                self._take_back(host)
+            case "server restored" if self._backups and self.server.process is not None:
+                self._restore_server()
+            case "new key":
+                self._lose_directory(host)
+            case _:
+                return
+        self._trouble_left -= 1
+
+    def _take_back(self, host: ClientHost) -> None:
+        memory = self.trouble == "rollback"
+        recent = host.backups[-6:] if memory else host.backups
+        host.go_back(self.rng.choice(recent), memory=memory)
+        self.fate.tally["rollbacks" if memory else "directories restored"] += 1
+        assert host.ledger is not None
+        self._log(f"{host.name} taken back to round {host.ledger.place.round}, memory {memory}")
+        if not memory and self.rng.random() < 0.5:
+            self._recover(host)
+
+    def _restore_server(self) -> None:
+        self.server.kill()
+        self.server.store = self.rng.choice(self._backups)
+        self.server.start()
+        self.truth.recovered(self.server.store)
+        self._server_was_restored = self._server_behind = True
+        self._again = 0
+        self.fate.tally["servers restored"] += 1
+        self._log(f"server restored to round {self.server.store.ledger.place.round}")
+
+    def _lose_directory(self, host: ClientHost) -> None:
+        """The key is lost with the directory: a new list gives the name a new key."""
+        if self._server_idle:
+            self.members.rekey(host.name)
+            if self._new_list(full_due=True):
+                self.fate.tally["new keys"] += 1
+                self._log(f"{host.name} has a new key")
+
+    @property
+    def _server_idle(self) -> bool:
+        return self.server.process is not None and isinstance(self.server.running.stage, Idle)
+
+    # -- the server ----------------------------------------------------------------------------
+
+    def _server_lives(self) -> None:
+        server = self.server
+        if server.process is None:
+            if self.rng.random() < self._returning:
+                server.start()
+                self._again = 0
+                self._log("server returned")
+            return
+        if self.fate.strikes("server_killed"):
+            server.kill()
+            self._log("server killed")
+            return
+        try:
+            match server.running.stage:
+                case Idle():
+                    self._operate()
+                case Decided():
+                    self._begin_stage(server.commit())
+                case Asking():
+                    self._hear_greetings()
+                case _:
+                    self._wait()
+        except KilledError as killed:
+            self._log(str(killed))
+        except RoundAbortedError as aborted:
+            try:
+                self._aborted(aborted)
+            except KilledError as killed:
+                self._log(str(killed))
+
+    def _operate(self) -> None:
+        """Between rounds: another attempt, a command, a new round, or nothing."""
+        if self._again > 0:
+            self._again -= 1
+            self._open(self._kind)
+            return
+        if self._rounds_left <= 0 or self.rng.random() < 0.5:
+            return
+        if self.trouble == "server restored" and not self._server_was_restored:
+            self._backups.append(self.server.store)
+        if self._findings and self.rng.random() < 0.5:
+            self._react()
+        elif self.rng.random() < self._churning:
+            self._churn()
+        else:
+            self._rounds_left -= 1
+            self._ask()
+
+    def _ask(self) -> None:
+        self._complained = False
+        question = self.server.running.ask()
+        self._stage_since = self.network.clock
+        self._asked = [Outgoing(name, question) for name in self.membership.position]
+        self._send(self._asked)
+
+    def _hear_greetings(self) -> None:
+        server, waited = self.server.running, self.network.clock - self._stage_since
+        if not server.waiting_for or waited >= PATIENCE or self.fate.strikes("impatient"):
+            self._after_greetings()
+        elif waited == ASK_AGAIN:
+            late = set(server.waiting_for)
+            self._send([message for message in self._asked if message.recipient in late])
+
+    def _after_greetings(self) -> None:
+        server = self.server.running
+        place = server.ledger.place
+        ahead = [one for one in server.present.values() if one.round > place.round]
+        if ahead and not self._server_was_restored:
+            raise ViolationError(f"{ahead[0].name} knows of a later round than the server")
+        if self._server_behind and self._recover_server():
+            server.abandon()
+            return
+        needs_full = [one.name for one in server.present.values() if one.needs_full]
+        kind = server.kind_needed()
+        if (needs_full and self.rng.random() < 0.7) or self.rng.random() < 0.1:
+            kind = "full"
+        self._again = 0
+        self._kind = kind
+        self._log(f"present: {sorted(server.present)}, {kind}")
+        self._open(kind)
+
+    def _recover_server(self) -> bool:
+        """``server recover``, once everybody has answered; what nobody there knows is lost."""
+        server = self.server.running
+        if any(name not in server.present for name in self.membership.active if name in self._here):
+            return False
+        greetings = [(one.notices, one.lists, one.seen) for one in server.present.values()]
+        greetings.append(((), [one.data for one in self.members.published], 0))
+        found = self.server.recover(greetings)
+        self.truth.recovered(self.server.store)
+        self._server_behind = found > 0
+        self.fate.tally["server recover"] += 1
+        self._log(f"server recover: {found} commits")
+        return True
+
+    def _open(self, kind: Kind) -> None:
+        self._complained = False
+        messages = self.server.open(kind)
+        self._log(f"opened attempt {self.server.running.ledger.attempt}, {kind}")
+        self.fate.tally[f"{kind} rounds"] += 1
+        self._begin_stage(messages)
+
+    def _begin_stage(self, messages: list[Outgoing]) -> None:
+        self._asked = messages
+        self._stage_since = self.network.clock
+        if isinstance(self.server.running.stage, Advertising):
+            self.fate.tally["attempts"] += 1
+            self._took_part = self.server.running.waiting_for
+        self._send(messages)
+
+    def _wait(self) -> None:
+        """End the stage when all have answered, or patience has; ask again in between."""
+        server, waited = self.server.running, self.network.clock - self._stage_since
+        if not server.waiting_for or waited >= PATIENCE or self.fate.strikes("impatient"):
+            self._log(f"{server.stage.title} ends without {server.waiting_for}")
+            attempt, masking = server.ledger.attempt, isinstance(server.stage, Masking)
+            try:
+                messages = self.server.advance()
+            finally:
+                self._check_findings(server.findings)
+            if server.ledger.attempt != attempt:
+                self.fate.tally["attempts with more room"] += 1
+            if masking and isinstance(server.stage, Consenting):
+                self._took_part = server.stage.alive
+            self._begin_stage(messages)
+        elif waited == ASK_AGAIN:
+            late = set(server.waiting_for)
+            self._send([message for message in self._asked if message.recipient in late])
+
+    def _aborted(self, aborted: RoundAbortedError) -> None:
+        self._log(f"aborted: {aborted}")
+        self._blocked = "take it off the list" in str(aborted)
+        self.fate.tally["rounds aborted"] += 1
+        self._check_findings(aborted.findings)
+        self._findings = [one for one in aborted.findings if one.members]
+        self._corrupted = any(not one.members for one in aborted.findings)
+        if self._corrupted and self._spoiler_kind != "garbage vector":
+            raise ViolationError(f"honest vectors did not add up: {aborted}")
+        self.server.remember()
+        if aborted.again and self._again == 0:
+            self._again = 1
+
+    def _check_findings(self, findings: Collection[Finding]) -> None:
+        """Whoever is named misbehaves, and of a pair one does."""
+        for finding in findings:
+            if not finding.members:
+                continue
+            if not any(self.members.hosts[name].troubled for name in finding.members):
+                raise ViolationError(f"honest members are blamed: {finding}")
+            kind = "named" if len(finding.members) == 1 else "paired"
+            if self._spoiler in finding.members and kind not in self._named:
+                self._named.add(kind)
+
+    # -- the operator --------------------------------------------------------------------------
+
+    def _new_list(self, *, full_due: bool = False, **changes: Collection[str]) -> bool:
+        """Make a list and give it to everybody; False if it would end all rounds."""
+        if self._server_behind:
+            return False
+        signed = self.members.next(self.server.store.ledger.place, **changes)
+        if signed is None:
+            return False
+        self._publish(signed, full_due)
+        return True
+
+    def _publish(self, signed: SignedMembership, full_due: bool) -> None:
+        try:
+            self.server.adopt(signed, full_due=full_due)
+        finally:
+            if self.membership is signed.membership:
+                self.members.publish(signed)
+                self.fate.tally["lists"] += 1
+                members = [
+                    f"{one.name}{'*' if one.suspended else ''}" for one in signed.membership.members
+                ]
+                self._log(f"epoch {signed.membership.epoch}: {' '.join(members)}")
+                for name in signed.membership.position:
+                    host = self.members.hosts[name]
+                    if not host.directory.lists:
+                        self._bring_back(host)
+
+    def _churn(self) -> None:
+        """Somebody joins, leaves, is suspended, comes back, or is gone."""
+        rng, place, latest = self.rng, self.server.store.ledger.place, self.members.latest
+        counted = sorted(set(place.counted or ()) & set(latest.position))
+        active = [name for name in counted if name not in latest.suspended]
+        drop = self._departed()
+        room = self.members.most - len(latest)
+        match rng.choice(
+            ("join", "join alone", "leave", "leave alone", "suspend", "back", "gone", "same")
+        ):
+            case "join" if room >= self.members.together(3):
+                names = [self.members.newcomer() for _ in range(self.members.together(3))]
+                self._tally_if("joined together", self._new_list(add=names, drop=drop))
+            case "join alone" if room > 0:
+                name = self.members.newcomer()
+                self._alone.add(name)
+                self._tally_if("joined alone", self._new_list(add=[name], drop=drop))
+            case "leave" if len(active) >= self.members.together() + 3:
+                for name in rng.sample(active, self.members.together()):
+                    self._leave(name, alone=False)
+                self._tally_if("wanted to leave together", True)
+            case "leave alone" if len(active) > 3:
+                self._leave(rng.choice(active), alone=True)
+                self._tally_if("wanted to leave alone", True)
+            case "suspend" if active:
+                absent = [name for name in active if self.members.hosts[name].process is None]
+                name = rng.choice(absent or active)
+                self._tally_if("suspended", self._new_list(suspend=[name], drop=drop))
+            case "back" if latest.suspended:
+                self._tally_if("unsuspended", self._new_list(back=latest.suspended, drop=drop))
+            case "gone" if len(latest) > 3:
+                name = rng.choice(list(latest.position))
+                self._tally_if("gone", self._new_list(drop=[name, *drop]))
+            case _:
+                self._tally_if("empty epochs", self._new_list(drop=drop))
+
+    def _departed(self) -> list[str]:
+        """Who wanted to leave and is no longer counted; it may not have heard of that yet."""
+        counted = self.server.store.ledger.place.counted or {}
+        return [
+            name
+            for name in self.members.latest.position
+            if name not in counted and self.members.hosts[name].leaving
+        ]
+
+    def _tally_if(self, what: str, happened: bool) -> None:
+        self.fate.tally[what] += happened
+
+    def _leave(self, name: str, *, alone: bool) -> None:
+        host = self.members.hosts[name]
+        if host.process is not None and not host.leaving and host.stopped is None:
+            host.leave(alone=alone)
+            self._log(f"{name} wants to leave{' alone' if alone else ''}")
+
+    def _react(self) -> None:
+        """Suspend who is named, one of a pair, or suspects one after the other."""
+        findings, self._findings = self._findings, []
+        latest = self.members.latest
+        counted = self.server.store.ledger.place.counted or {}
+        chosen = next((one.members[0] for one in findings if len(one.members) == 1), None)
+        if chosen is None:
+            pool = [name for one in findings for name in one.members]
+            pool = pool or [name for name in self._took_part]
+            chosen = next((name for name in pool if name not in self._tried), None)
+        if chosen is None or chosen not in latest:
+            return
+        back = [name for name in latest.suspended if name not in {chosen}]
+        self._tried.add(chosen)
+        self._suspect = chosen
+        self._log(f"suspects {chosen}")
+        if chosen in counted:
+            if self._can_do_without(chosen):
+                self._tally_if("suspended", self._new_list(suspend=[chosen], back=back))
+            else:
+                self._cure()
+        elif not self._new_list(drop=[chosen], back=back):
+            self._cure()
+
+    def _can_do_without(self, name: str) -> bool:
+        """Whether deltas can go on with the others."""
+        latest = self.members.latest
+        counted = set(self.server.store.ledger.place.counted or ()) & set(latest.position)
+        if not counted:
+            return False
+        here = self.federation.policy.thresholds(len(latest), len(counted))
+        return len(counted - {name}) >= here.present >= here.signers
+
+    def _cure(self) -> None:
+        """There are too few members to go on without one: its machine is replaced."""
+        if self._mischief is not None and not self._mischief.cured:
+            self._mischief.cured = True
+            self.fate.tally["cured"] += 1
+            self._log("the spoiler was cured")
+
+    # -- healing -------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """Everybody is back and nothing is lost any more: the federation must become whole."""
+        self._log("healed")
+        self.fate.rates = Rates()
+        self._changing, self._returning = 0.0, 1.0
+        self._rounds_left = 0
+        self._trouble_left = 0
+        if self.server.process is None:
+            self.server.start()
+        for _ in range(2 * len(self.membership) + 12):
+            self._tend()
+            before = self.fate.tally["rounds committed"]
+            self._healed_round()
+            if self.fate.tally["rounds committed"] > before:
+                self._findings, self._corrupted, self._locked_out = [], False, False
+                if self._whole():
+                    break
+        else:
+            raise ViolationError("with everybody there, the federation does not become whole")
+        self._check_whole()
+        self._summary()
+
+    def _tend(self) -> None:
+        """What the operators do before the next round."""
+        for host in self._hosts:
+            host.away = 0
+            if host.process is None:
+                self._bring_back(host)
+            self._catch_up(host)
+            if host.stopped is not None:
+                self._recover(host)
+        if self._server_behind:
+            return
+        latest = self.members.latest
+        if self._findings or self._corrupted:
+            self._react()
+        if latest is self.members.latest:
+            drop = self._departed()
+            back = [name for name in latest.suspended if name != self._suspect]
+            if self._blocked and self._suspect in latest.suspended:
+                drop.append(self._suspect)
+            add: list[str] = []
+            if len(latest) - len(drop) < 3:
+                add = [self.members.newcomer() for _ in range(self.members.together(3))]
+            if drop or back or add or self._locked_out:
+                if not self._new_list(drop=drop, back=back, add=add):
+                    add = [self.members.newcomer() for _ in range(self.members.together(4))]
+                    self._new_list(drop=drop, back=back, add=add)
+                self._locked_out = False
+        for host in self._hosts:
+            self._catch_up(host)
+
+    def _healed_round(self) -> None:
+        """Run a round to its end."""
+        self._ask()
+        while self._busy:
+            self._tick()
+
+    def _whole(self) -> bool:
+        """Whether everybody who can be is counted with what it has now."""
+        return all(self._is_counted(host) for host in self._hosts)
+
+    def _is_counted(self, host: ClientHost) -> bool:
+        latest = self.members.latest
+        if host.name in latest.suspended or host.name == self._spoiler or host.left:
+            return True
+        counted = self.truth.state.counted.get(host.name)
+        if counted is None:
+            return False
+        return host.leaving or counted.histogram == self.data.current(host.name)
+
+    def _check_whole(self) -> None:
+        names = tuple(sorted(self.truth.state.counted))
+        if self.server.store.aggregate != self.truth.expected:
+            raise ViolationError("after the last round the aggregate is not what was counted")
+        plain = not self._spoiler and not any(self.members.hosts[name].leaving for name in names)
+        plain = plain and not set(names) & self.members.latest.suspended
+        if plain:
+            total = Histogram.sum(len(self.data.levels), map(self.data.current, names))
+            if self.server.store.aggregate != total:
+                raise ViolationError("after the last round the aggregate is not everybody's data")
+            if self.server.store.model != self.data.fresh_digest(names):
+                raise ViolationError("after the last round the model is not that of a fresh fit")
+        self.truth.histories.check(list(self.members.hosts.values()))
+        hosts = self.members.hosts
+        alone = {
+            name
+            for name, host in hosts.items()
+            if host.alone or (host.ledger and host.ledger.leaving and host.ledger.leaving.alone)
+        }
+        self.fate.tally["sums that show"] += self.view.check(
+            troubled=[name for name, host in hosts.items() if host.troubled],
+            shows_whole=alone | self.members.gone,
+            shows_change=self.members.suspended_once,
+        )
+
+    def _summary(self) -> None:
+        if self._mischief is not None and self._mischief.done:
+            how = "named" if "named" in self._named else "paired" if self._named else "unnamed"
+            self.fate.tally[f"spoiler, {self._spoiler_kind}: {how}"] += 1
