@@ -162,7 +162,7 @@ def test_records_that_came_back(party: ClientParty) -> None:
     with party.store.transaction():
         party.store.add([b"sA-1"], party.store.values_of([4096], 2))
         party._fit_again()
-    assert "1 records are held though they were forgotten" in found(party)
+    assert "1 record is held though it was forgotten" in found(party)
 
 
 def test_a_list_of_forgotten_ids_that_is_gone(party: ClientParty) -> None:

@@ -222,11 +222,11 @@ def test_a_salt_is_erased_once_its_receipt_is_written_out(tmp_path: Path) -> Non
             waiting.salt, *(one.salt for one in done)
         ]  # fmt: skip
         written = party.write_receipts(tmp_path / "receipts")
-        assert [salt for _, salt in written] == [one.salt for one in done]
+        assert [one.salt for one in written] == [one.salt for one in done]
         left = found_in(all_bytes(folder, tmp_path / "receipts"), wanted)
         assert left == [f"{waiting.request} in client.sqlite"]
         assert [one["request"] for one in party.requests()] == [waiting.request]
-        assert [salt for _, salt in party.write_receipts(tmp_path / "receipts")] == [None] * 3
+        assert [one.salt for one in party.write_receipts(tmp_path / "receipts")] == [None] * 3
     assert not found_in(all_bytes(folder), {one.request: salts[one.request] for one in done})
 
 
@@ -272,7 +272,7 @@ def test_a_suppression_list_that_moves_leaves_nothing_behind(tmp_path: Path) -> 
         assert not found_in(all_bytes(world.client("aarhus")), digests)
         assert len(found_in({place: place.read_bytes()}, digests)) == 2
         place.rename(tmp_path / "away.sqlite")
-        with pytest.raises(FedforgetError, match=r"safe\.sqlite is missing: restore it"):
+        with pytest.raises(FedforgetError, match=r"safe\.sqlite is missing: mount or restore it"):
             party.forget(["A-3"])
         (tmp_path / "away.sqlite").rename(place)
         party.set_suppression(path=world.client("aarhus") / "forgotten.sqlite")

@@ -251,7 +251,7 @@ def test_tables_of_another_shape(tmp_path: Path) -> None:
         ("high = 300.0", "high = true", "high must be a number, got True"),
         ("deadline = 60.0", "deadline = true", "deadline must be a number, got True"),
         ("dropout = 0.2", "dropout = [0.2]", "dropout must be a number, got a list"),
-        ("minimum = 2", "minimum = 1979-05-27", "minimum must be an integer, got datetime"),
+        ("minimum = 3", "minimum = 1979-05-27", "minimum must be an integer, got datetime"),
         (NOW, "version = true", f"line 4: version must be {VERSION}, got True"),
         (NOW, f"{NOW}.0", f"line 4: version must be {VERSION}, got {VERSION}.0"),
         (NOW, f"version = 0x{'f' * 3900}", f"line 4: version must be {VERSION}, got an int"),
