@@ -281,11 +281,17 @@ class CountsTheVanished(Server):
 
 
 class AcceptsAnyShares(Server):
-    """Takes shares that it has not asked for."""
+    """Takes shares that it has not asked for, and uses those that it has."""
 
     def _check_answer(self, stage, name: str, body: Body) -> None:  # type: ignore[no-untyped-def]
         if not isinstance(body, Reveal):
             super()._check_answer(stage, name, body)
+
+    def _unmasked(self, stage):  # type: ignore[no-untyped-def]
+        for name, body in stage.gathering.answers.items():
+            keys = tuple(entry for entry in body.keys if entry[0] in stage.dead)
+            stage.gathering.answers[name] = with_fields(body, keys=keys)
+        return super()._unmasked(stage)
 
 
 class ForgetsWhoSigned(Server):

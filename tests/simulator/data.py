@@ -67,9 +67,11 @@ class Data(ABC):
 
     def _added(self, name: str, records: Records) -> None:
         """Some records are new."""
+        return
 
     def _removed(self, name: str, ids: list[int]) -> None:
         """Some records are gone."""
+        return
 
     def records(self, name: str) -> frozenset[int]:
         return frozenset(self._records[name])

@@ -651,7 +651,7 @@ class HonestWorld:
         chosen = next((one.members[0] for one in findings if len(one.members) == 1), None)
         if chosen is None:
             pool = [name for one in findings for name in one.members]
-            pool = pool or [name for name in self._took_part]
+            pool = pool or list(self._took_part)
             chosen = next((name for name in pool if name not in self._tried), None)
         if chosen is None or chosen not in latest:
             return
@@ -782,6 +782,7 @@ class HonestWorld:
         )
 
     def _summary(self) -> None:
+        self.fate.tally["shown by another one's going alone"] += self.view.consequences
         if self._mischief is not None and self._mischief.done:
             how = "named" if "named" in self._named else "paired" if self._named else "unnamed"
             self.fate.tally[f"spoiler, {self._spoiler_kind}: {how}"] += 1

@@ -50,7 +50,7 @@ from fedforget.protocol.shares import HASH_BYTES
 from simulator.data import DrawnData
 from simulator.faults import Fate, Rates
 from simulator.honest import SIZES, draw_policy
-from simulator.hosts import Answer, ClientHost
+from simulator.hosts import Answer, Backup, ClientHost
 from simulator.members import Members
 from simulator.parties import Parties
 from simulator.truth import Histories
@@ -210,6 +210,7 @@ class LyingWorld:
             shows_change=self.members.suspended_once,
         )
         self._tell("sums that show, to a lying server", shown)
+        self._tell("shown by another one's going alone", self.view.consequences)
 
     def _move(self) -> Callable[[], None]:
         moves = {
@@ -291,6 +292,11 @@ class LyingWorld:
         self._tell("attempts of a lying server")
         members = set(membership.position)
         line = Line(context, membership, members)
+        before = {}
+        for host in self._honest:
+            if host.keeps_backups and host.process is not None and self.rng.random() < 0.3:
+                host.back_up()
+                before[host.name] = host.backups[-1]
         lines = [line]
         if self._splits and self.rng.random() < 0.25:
             self._splits -= 1
@@ -308,6 +314,29 @@ class LyingWorld:
             self._open(one_line, leavers)
         for one_line in lines:
             self._announce(one_line)
+        for name, backup in before.items():
+            self._ask_once_more(lines[0], name, backup, leavers)
+
+    def _ask_once_more(
+        self, line: Line, name: str, backup: Backup, leavers: tuple[LeaveStatement, ...]
+    ) -> None:
+        """Take a client back to before the attempt, and ask it for the same attempt again."""
+        if name not in line.roster or name not in line.sharers:
+            return
+        self.members.hosts[name].go_back(backup, memory=True)
+        self._tell("rollbacks")
+        self._data.change(name)
+        context, graph = line.context, self._graph(line)
+        opening = Open(tuple(self._missing_at(name, context.last)), leavers)
+        if self._say(name, context, opening) is None:
+            return
+        near = graph.neighbours(name)
+        keys = tuple(line.advertisements[other] for other in near)
+        self._say(name, context, Roster(line.roster, keys))
+        box = tuple(
+            self._sealed_for(line, graph, other, name) for other in near if other in line.sharers
+        )
+        self._say(name, context, Delivery(line.sharers, box))
 
     def _draw_context(
         self, *, straight: bool = False

@@ -34,7 +34,8 @@ def run(
 ) -> Outcome:
     """Play a schedule.  Whatever is raised inside it, other than a refusal, is a violation.
 
-    ``faults`` replaces the rates that the seed gives to some kinds, ``trouble`` the kind of trouble.
+    ``faults`` replaces the rates that the seed gives to some kinds, ``trouble`` the kind of
+    trouble, ``lying`` whether the server lies.
     """
     verify_once()
     rng = Random(seed)

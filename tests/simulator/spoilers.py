@@ -110,7 +110,8 @@ class SharesThatDoNotFit(Spoiler):
 
     def _share(self, stage: Advertised, roster: Roster) -> tuple[Stage, Ledger, Body]:
         after, ledger, body = super()._share(stage, roster)
-        assert isinstance(body, Shares) and isinstance(after, Shared)
+        assert isinstance(body, Shares)
+        assert isinstance(after, Shared)
         if self.mischief.strikes():
             wrong = self.mischief.rng.randbytes(SHARE_BYTES - 1) + b"\0"
             after = Shared(after.context, after.roster, after.masking_keys, after.secrets, wrong)

@@ -123,6 +123,10 @@ class ServerView:
     ----------
     federation : what all agree on.
     colluders : members whose secrets the server has.
+
+    Attributes
+    ----------
+    consequences : how many showed because somebody else was allowed to show, after :meth:`check`.
     """
 
     def __init__(self, federation: Federation, colluders: Iterable[str] = ()) -> None:
@@ -133,6 +137,8 @@ class ServerView:
         self._rows: list[Row] = []
         self._counted_at: dict[tuple[str, int], int] = {}
         self._seen: set[bytes] = set()
+        self._shows_whole: frozenset[str] = frozenset()
+        self.consequences = 0
         self._signed: dict[tuple[str, bytes], Survivors] = {}
         self._masks: dict[tuple[str, bytes], bytes] = {}
 
@@ -225,7 +231,8 @@ class ServerView:
         assert isinstance(delivery, Delivery)
         ledger: Ledger = answer.step.ledger
         pending, counted = ledger.pending, ledger.place.counted
-        assert pending is not None and counted is not None
+        assert pending is not None
+        assert counted is not None
         change = pending.plain_input
         if context.kind == "delta":
             assert ledger.base is not None
@@ -328,6 +335,7 @@ class ServerView:
         for one in sums:
             self._check_size(one, ignored)
         whole = set(shows_whole)
+        self._shows_whole = frozenset(whole)
         self._check_spans(sums, ignored, whole, _whole, "the whole input")
         self._check_spans(sums, ignored, whole, _by_list, "the change under one list")
         away = whole | set(shows_change) | self._came_later(sums)
@@ -359,20 +367,40 @@ class ServerView:
         variables: Callable[[Row], Combination],
         what: str,
     ) -> None:
+        """Nobody's input follows from the sums by itself.
+
+        Where somebody may show, whoever was in a small sum with it may show as a consequence.  The
+        rules cannot prevent that, so it is counted and not a violation: for the violations, the
+        inputs of those who may show have nothing to do with each other in any two sums.
+        """
+        for owner in self._alone_in(sums, ignored, variables, self._shows_whole):
+            if owner not in allowed:
+                raise ViolationError(f"{what} of {owner} follows from the sums that show")
+        if variables is _whole and self._shows_whole:
+            found = self._alone_in(sums, ignored, variables, frozenset())
+            self.consequences = len(found - allowed)
+
+    @staticmethod
+    def _alone_in(
+        sums: list[Opened],
+        ignored: frozenset[str],
+        variables: Callable[[Row], Combination],
+        apart: frozenset[str],
+    ) -> set[str]:
+        """Who shows alone; the inputs of those who are ``apart`` differ from sum to sum."""
         rows = []
-        for one in sums:
+        for number, one in enumerate(sums):
             total: Combination = defaultdict(int)
             for row in one.rows:
                 if row.owner in ignored:
                     continue
                 for variable, factor in variables(row).items():
-                    total[variable] += factor
+                    key = (row.owner, variable, number) if row.owner in apart else variable
+                    total[key] += factor
             rows.append({key: value for key, value in total.items() if value})
         reduced = independent([row for row in rows if row])
         owners = {key[0] for row in reduced for key in row}  # type: ignore[index]
-        for owner in sorted(owners - allowed):
-            if shows_alone(reduced, owner):
-                raise ViolationError(f"{what} of {owner} follows from the sums that show")
+        return {owner for owner in owners if shows_alone(reduced, owner)}
 
     @staticmethod
     def _came_later(sums: list[Opened]) -> set[str]:
