@@ -47,7 +47,8 @@ PROTOCOL = [
     {"rules"},
     {"history"},
     {"ledger"},
-    {"client"},
+    {"client_stages", "gathering", "joining"},
+    {"client", "unmasking"},
     {"server", "memory"},
 ]
 INSIDE = {

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Advertised, Client, Idle, Revealed, Shared
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Advertised, Idle, Revealed, Shared
 from fedforget.protocol.errors import BadKeyError, BadSignatureError, MalformedError
 from fedforget.protocol.federation import Federation
+from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Member
-from fedforget.protocol.server import Outgoing, Server
+from fedforget.protocol.server import Server
 from fedforget.runtime.flower.envelope import (
     ATTEMPT_KEY,
     AttemptMemory,

@@ -27,7 +27,8 @@ from fedforget import FederatedKMeans
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
 from fedforget.estimators.parameters import root_secret
-from fedforget.parties.client import ClientError, open_client
+from fedforget.parties.client import open_client
+from fedforget.parties.errors import ClientError
 from fedforget.parties.server import open_server
 from fedforget.parties.store import Store, decoded_id, encoded_ids, keys_of_stored
 from fedforget.runtime.local import LocalFederation

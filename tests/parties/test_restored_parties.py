@@ -15,7 +15,8 @@ from fedforget import FederatedKMeans
 from fedforget.errors import FedforgetError
 from fedforget.estimators.parameters import root_secret
 from fedforget.parties import receipts
-from fedforget.parties.client import ClientError, ClientParty, open_client
+from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError
 from fedforget.parties.server import open_server
 

@@ -15,6 +15,8 @@ from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.client import Client
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
+from fedforget.protocol.gathering import Ledger as ServerLedger
+from fedforget.protocol.gathering import Outgoing, Result
 from fedforget.protocol.graph import Graph, Policy
 from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Entropy, Identity
@@ -22,8 +24,7 @@ from fedforget.protocol.ledger import Leaving, Ledger, digest_of_input
 from fedforget.protocol.masks import AttemptSecrets
 from fedforget.protocol.membership import SERVER, Member, Membership
 from fedforget.protocol.messages import Body, Context, Kind, Letter, Payload, seal
-from fedforget.protocol.server import Ledger as ServerLedger
-from fedforget.protocol.server import Outgoing, Result, Server
+from fedforget.protocol.server import Server
 
 LEVELS = (50, 50)
 

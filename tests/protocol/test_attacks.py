@@ -14,7 +14,8 @@ import pytest
 from attacker import Attacker, changes_of
 from msgspec.structs import replace
 
-from fedforget.protocol.client import Client, Consented
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Consented
 from fedforget.protocol.errors import (
     AliveAndDeadError,
     BadSignatureError,

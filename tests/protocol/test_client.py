@@ -11,15 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import (
-    Advertised,
-    Client,
-    Consented,
-    Idle,
-    Revealed,
-    Sent,
-    Shared,
-)
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Advertised, Consented, Idle, Revealed, Sent, Shared
 from fedforget.protocol.errors import (
     AliveAndDeadError,
     BadShareError,

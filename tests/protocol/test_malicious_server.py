@@ -15,7 +15,8 @@ from attacker import Attacker, changes_of
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client, Idle, check_adoption
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Idle
 from fedforget.protocol.errors import (
     AloneError,
     BadSignatureError,
@@ -31,6 +32,7 @@ from fedforget.protocol.errors import (
     WrongFederationError,
     WrongLengthError,
 )
+from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.history import (
     Place,
@@ -39,6 +41,7 @@ from fedforget.protocol.history import (
     counted_after,
     next_list,
 )
+from fedforget.protocol.joining import check_adoption
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.ledger import Leaving
 from fedforget.protocol.membership import EVERYONE, Member, Membership
@@ -54,7 +57,6 @@ from fedforget.protocol.messages import (
     view_of,
 )
 from fedforget.protocol.rules import Quorum, Requirements
-from fedforget.protocol.server import Outgoing
 from parties import (
     MODEL,
     Everyone,

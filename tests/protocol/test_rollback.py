@@ -13,7 +13,8 @@ import pytest
 from attacker import Attacker
 from msgspec.structs import replace
 
-from fedforget.protocol.client import Advertised, Client, Consented, Idle, Sent, Shared
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Advertised, Consented, Idle, Sent, Shared
 from fedforget.protocol.errors import (
     FullRoundNeededError,
     OlderDirectoryError,
@@ -21,11 +22,11 @@ from fedforget.protocol.errors import (
     SecondSurvivorSetError,
     TooFewError,
 )
+from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.keys import OneTimeKey
 from fedforget.protocol.ledger import Ledger, dump, load
 from fedforget.protocol.memory import freeze, thaw
 from fedforget.protocol.messages import Delivery, Open, Roster, Survivors
-from fedforget.protocol.server import Outgoing
 from fedforget.scma import DecodeError, Elements, add, minus
 from parties import Everyone, Stage, body_of, changed, histogram, with_ledger
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy import stats
 
-from fedforget.protocol.client import Advertised, Consented, Revealed, Sent, Shared
+from fedforget.protocol.client_stages import Advertised, Consented, Revealed, Sent, Shared
 from fedforget.protocol.errors import (
     BadKeyError,
     BadShareError,

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
-from fedforget.protocol.client import Client, Shared
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Shared
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
+from fedforget.protocol.gathering import Decided
 from fedforget.protocol.keys import digest_of_names
 from fedforget.protocol.masks import share_key
 from fedforget.protocol.messages import Body, Kind
-from fedforget.protocol.server import Decided
 from fedforget.protocol.shares import SHARE_BYTES, fingerprint
 from parties import Everyone, Stage, body_of, histogram
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Idle, Revealed
+from fedforget.protocol.client_stages import Idle, Revealed
 from fedforget.protocol.errors import OutOfOrderError, RoundAbortedError, SecondSurvivorSetError
+from fedforget.protocol.gathering import Result, Unmasking
 from fedforget.protocol.graph import Policy, plan
 from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Result, Unmasking
 from fedforget.runtime.rounds import run_round
 from parties import (
     ANSWERED,

@@ -10,15 +10,10 @@ from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol import client as client_module
-from fedforget.protocol.client import (
-    Client,
-    Consented,
-    Sent,
-    Shared,
-    Stage,
-    Step,
-)
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Consented, Sent, Shared, Stage, Step
 from fedforget.protocol.errors import AloneError, Finding, OlderDirectoryError, ProtocolError
+from fedforget.protocol.gathering import Decided, Outgoing, Result
 from fedforget.protocol.history import Place
 from fedforget.protocol.ledger import Event, Followed, Ledger, Lock, Pending
 from fedforget.protocol.masks import AttemptSecrets, View, self_mask
@@ -35,7 +30,7 @@ from fedforget.protocol.messages import (
     Unmask,
 )
 from fedforget.protocol.rules import Requirements
-from fedforget.protocol.server import Decided, Outgoing, Result, Server
+from fedforget.protocol.server import Server
 from fedforget.scma import add
 from simulator.hosts import ClientHost, ServerHost
 from simulator.parties import Parties

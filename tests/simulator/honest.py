@@ -29,11 +29,7 @@ from fedforget.protocol.errors import (
     WrongFederationError,
 )
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.graph import Policy, PolicyError
-from fedforget.protocol.keys import Identity
-from fedforget.protocol.membership import SERVER, Membership, SignedMembership
-from fedforget.protocol.messages import Kind, Letter, Payload, Present
-from fedforget.protocol.server import (
+from fedforget.protocol.gathering import (
     Advertising,
     Asking,
     Consenting,
@@ -42,6 +38,10 @@ from fedforget.protocol.server import (
     Masking,
     Outgoing,
 )
+from fedforget.protocol.graph import Policy, PolicyError
+from fedforget.protocol.keys import Identity
+from fedforget.protocol.membership import SERVER, Membership, SignedMembership
+from fedforget.protocol.messages import Kind, Letter, Payload, Present
 from simulator.data import Data, DrawnData, RecordData
 from simulator.faults import Fate, KilledError, Rates, ViolationError
 from simulator.hosts import Answer, ClientHost

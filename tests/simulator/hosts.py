@@ -13,18 +13,21 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client, Step, check_adoption
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Step
 from fedforget.protocol.errors import OlderDirectoryError, ProtocolError
 from fedforget.protocol.federation import Federation
+from fedforget.protocol.gathering import Ledger as ServerLedger
+from fedforget.protocol.gathering import Outgoing, Result
 from fedforget.protocol.history import link_of
+from fedforget.protocol.joining import check_adoption
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.ledger import Followed, Leaving, dump, load
 from fedforget.protocol.ledger import Ledger as ClientLedger
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.memory import freeze, thaw
 from fedforget.protocol.messages import Kind, Letter, Notice
-from fedforget.protocol.server import Ledger as ServerLedger
-from fedforget.protocol.server import Outgoing, Result, Server
+from fedforget.protocol.server import Server
 from simulator.data import Data, Model, Records
 from simulator.faults import Fate, KilledError, ViolationError
 

@@ -7,7 +7,8 @@ from random import Random
 
 from msgspec.structs import replace
 
-from fedforget.protocol.client import Advertised, Client, Consented, Shared, Stage
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Advertised, Consented, Shared, Stage
 from fedforget.protocol.ledger import Event, Ledger
 from fedforget.protocol.messages import (
     Advertise,

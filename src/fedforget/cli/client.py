@@ -132,7 +132,8 @@ def import_(
     Example: `fedforget client import aarhus/ patients.parquet --id patient_id`
     """
     from fedforget.cli.console import console, number_of, plain_errors, progress_bar, show
-    from fedforget.parties.client import ClientError, open_client
+    from fedforget.parties.client import open_client
+    from fedforget.parties.errors import ClientError
     from fedforget.parties.tables import Table
 
     with plain_errors(), open_client(folder) as party:
@@ -485,7 +486,8 @@ def labels(
     from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.cli.receipts import read_centroids
     from fedforget.cli.words import write_table
-    from fedforget.parties.client import ClientError, open_client
+    from fedforget.parties.client import open_client
+    from fedforget.parties.errors import ClientError
 
     with plain_errors(), open_client(folder) as party:
         if party.federation is None:

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from fedforget.cli.console import console, listed, safe
-from fedforget.parties.client import Joined
+from fedforget.parties.joined import Joined
 from fedforget.protocol.membership import Membership
 
 _SHORT_KEY = 16

@@ -184,7 +184,7 @@ def enrol(
     from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.cli.membership import plain_join, show_join
     from fedforget.errors import FedforgetError
-    from fedforget.parties.client import Joined
+    from fedforget.parties.joined import Joined
     from fedforget.parties.server import open_server
 
     with plain_errors():

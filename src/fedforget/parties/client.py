@@ -21,11 +21,14 @@ from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
 from fedforget.clustering.prf import Ints, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
-from fedforget.errors import DuplicateIdError, FedforgetError, UnknownIdError
+from fedforget.errors import DuplicateIdError, UnknownIdError
 from fedforget.parties import receipts
 from fedforget.parties.database import ErasureError, erase_database
+from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import being_made, locked, read_key, write_private
+from fedforget.parties.gate import Gate
+from fedforget.parties.joined import Joined
 from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import (
@@ -42,13 +45,13 @@ from fedforget.parties.store import (
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
 from fedforget.parties.tables import ROWS_AT_A_TIME, Table
-from fedforget.protocol.client import Client, check_adoption, newcomer
+from fedforget.protocol.client import Client
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.history import check_lists, walk
+from fedforget.protocol.joining import check_adoption, newcomer
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.ledger import Event, Followed, InputFixed, Leaving, Ledger, dump, load
 from fedforget.protocol.membership import Membership, SignedMembership
-from fedforget.protocol.rules import fewest_together
 from fedforget.text import check_name
 
 STORE = "client.sqlite"
@@ -61,10 +64,6 @@ _VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in
 """The single values that a client's store holds, beside the salts of requests."""
 
 Progress = Callable[[int], None]
-
-
-class ClientError(FedforgetError):
-    """Something that a client cannot do in its present state."""
 
 
 @dataclass(frozen=True)
@@ -97,57 +96,6 @@ class Audit:
     @property
     def passed(self) -> bool:
         return self.stored == self.fresh and not self.problems
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A membership list beside the one before it: who came, went, and what will show."""
-
-    federation: FederationFile
-    before: Membership | None
-    membership: Membership
-
-    @property
-    def came(self) -> list[str]:
-        return list(self.membership.joined)
-
-    @property
-    def went(self) -> list[str]:
-        return (
-            []
-            if self.before is None
-            else sorted(set(self.before.position) - set(self.membership.position))
-        )
-
-    @property
-    def changed_keys(self) -> list[str]:
-        before = {} if self.before is None else self.before.keys
-        now = self.membership.keys
-        return sorted(name for name in now if name in before and now[name] != before[name])
-
-    @property
-    def suspended(self) -> list[str]:
-        return sorted(self.membership.suspended)
-
-    def will_show(self) -> list[str]:
-        """What the sums of the coming rounds will tell the server, beyond what they always do."""
-        listed, policy = self.membership, self.federation.policy()
-        fewest, lines = fewest_together(listed, policy), []
-        if listed.epoch > 1 and 0 < len(listed.joined) < fewest:
-            who = ", ".join(listed.joined)
-            lines.append(
-                f"{who}: so few join together that the next full round shows the sum of their"
-                " histograms"
-            )
-        lines += [
-            f"{name} is dropped while it is counted: the next full round shows its whole histogram"
-            for name in self.went
-            if name in listed.counted
-        ]
-        return lines + [
-            f"{name} is suspended: what it changed since round {listed.after_round} may show"
-            for name in self.suspended
-        ]
 
 
 class ClientParty:
@@ -286,7 +234,7 @@ class ClientParty:
         """
         self._joined()
         with self._change() as suppression:
-            gate = _Gate(suppression, {one.name for one in self.store.requests()}, again)
+            gate = Gate(suppression, {one.name for one in self.store.requests()}, again)
             held = self.store.index()
             added = replaced = row = 0
             seen = IdIndex()
@@ -824,39 +772,6 @@ class ClientParty:
     def _seal(self, data: bytes) -> bytes:
         """Tells a ledger that was changed by hand from one that was stored."""
         return digest_of(b"ledger", self.identity.seed, data)
-
-
-class _Gate:
-    """Which ids of a table may come in."""
-
-    def __init__(self, suppression: SuppressionList, waiting: set[str], again: bool) -> None:
-        self._suppression = suppression
-        self._entries = suppression.entries()
-        self._waiting = waiting
-        self._again = again
-        self.forgiven: list[bytes] = []
-        self.kept_out = 0
-
-    def admitted(self, table: Table, encoded: list[bytes]) -> list[int]:
-        """Positions of the ids that may come in."""
-        everybody = list(range(len(encoded)))
-        if not self._entries or not encoded:
-            return everybody
-        digests = self._suppression.digests(np.array(encoded, dtype=np.bytes_))
-        listed = [at for at in everybody if digests[at] in self._entries]
-        soon = [at for at in listed if self._entries[digests[at]] in self._waiting]
-        if soon:
-            some = name_some([decoded_id(encoded[at]) for at in soon])
-            raise ClientError(
-                f"{table.path}: {len(soon)} ids wait to be forgotten by the next round: {some};"
-                " nothing was imported. Import them after that round, with --again"
-            )
-        if self._again:
-            self.forgiven += [digests[at] for at in listed]
-            return everybody
-        self.kept_out += len(listed)
-        out = set(listed)
-        return [at for at in everybody if at not in out]
 
 
 @contextmanager

@@ -29,13 +29,14 @@ from fedforget.parties.log import LogError, check_chain, entry_digest, next_entr
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
+from fedforget.protocol.gathering import Ledger, Outgoing, Result
 from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.ledger import dump, load
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
 from fedforget.protocol.rules import why_no_delta
-from fedforget.protocol.server import Ledger, Outgoing, Result, Server, highest_attempt
+from fedforget.protocol.server import Server, highest_attempt
 from fedforget.report import Traffic
 from fedforget.text import check_name
 

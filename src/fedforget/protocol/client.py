@@ -8,14 +8,24 @@ with it, and what happened.  The caller stores the step's ledger and events, the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
+from fedforget.protocol.client_stages import (
+    Advertised,
+    Archive,
+    Consented,
+    Idle,
+    NoArchive,
+    Revealed,
+    Sent,
+    Shared,
+    Stage,
+    Step,
+)
 from fedforget.protocol.errors import (
     AliveAndDeadError,
     AloneError,
@@ -37,7 +47,6 @@ from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import (
     Place,
     check_consents,
-    check_list,
     check_made_after,
     consent_of,
     counted_after,
@@ -45,6 +54,7 @@ from fedforget.protocol.history import (
     link_of,
     place_of,
 )
+from fedforget.protocol.joining import check_adoption, check_company, check_listed, newcomer
 from fedforget.protocol.keys import (
     KEY_BYTES,
     AgreementKey,
@@ -104,92 +114,6 @@ MOST_NOTICES = 1_000
 """Most commits that a client passes on to a server that has lost them."""
 
 
-@dataclass(frozen=True)
-class Idle:
-    """Between rounds."""
-
-
-@dataclass(frozen=True)
-class Advertised:
-    """Fresh keys are on their way."""
-
-    context: Context
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Secrets are shared with the neighbours."""
-
-    context: Context
-    roster: tuple[str, ...]
-    masking_keys: Mapping[str, bytes]
-    secrets: Mapping[str, bytes] = field(repr=False)
-    own_share: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The masked vector is sent.  ``held`` are the shares of others' seeds and masking keys."""
-
-    context: Context
-    roster: tuple[str, ...]
-    sharers: tuple[str, ...]
-    held: Mapping[str, tuple[bytes, bytes]] = field(repr=False)
-    own_share: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Consented:
-    """A set of survivors is signed."""
-
-    context: Context
-    roster: tuple[str, ...]
-    sharers: tuple[str, ...]
-    alive: tuple[str, ...]
-    dead: tuple[str, ...]
-    held: Mapping[str, tuple[bytes, bytes]] = field(repr=False)
-    own_share: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Revealed:
-    """Shares are revealed; nothing secret is left but what the ledger holds."""
-
-    context: Context
-
-
-Stage = Idle | Advertised | Shared | Sent | Consented | Revealed
-
-
-@dataclass(frozen=True)
-class Step:
-    """What handling a message came to; nothing of it has happened yet."""
-
-    answer: bytes | None
-    stage: Stage
-    ledger: Ledger
-    events: tuple[Event, ...]
-    last: tuple[bytes, bytes | None]
-
-
-class Archive(Protocol):
-    """Where a client keeps the commits and lists that it has followed, as they were received."""
-
-    def notices_after(self, round_number: int) -> Sequence[bytes]: ...
-
-    def lists_after(self, epoch: int) -> Sequence[bytes]: ...
-
-
-class NoArchive:
-    """Keeps nothing."""
-
-    def notices_after(self, round_number: int) -> Sequence[bytes]:
-        return ()
-
-    def lists_after(self, epoch: int) -> Sequence[bytes]:
-        return ()
-
-
 class Client:
     """One member of a federation.
 
@@ -220,7 +144,7 @@ class Client:
         self.federation = federation
         self.lists = list(lists)
         self._identity = identity
-        _check_listed(self.membership, name, identity)
+        check_listed(self.membership, name, identity)
         self.ledger = ledger or newcomer(self.membership, len(federation.levels))
         self.stage: Stage = Idle()
         self._archive = archive or NoArchive()
@@ -818,58 +742,6 @@ class Client:
         body = Reveal(tuple(sorted([*seeds, (self.name, stage.own_share)])), tuple(keys))
         ledger = replace(self.ledger, lock=replace(lock, proven=context.digest))
         return Revealed(context), ledger, body
-
-
-def newcomer(membership: Membership, n_features: int) -> Ledger:
-    """The ledger of somebody who comes with this list."""
-    return replace(Ledger.new(n_features), place=Place.told_by(membership))
-
-
-def check_adoption(
-    name: str,
-    identity: Identity,
-    federation: Federation,
-    lists: Sequence[Membership],
-    membership: Membership,
-    ledger: Ledger | None,
-    alone: bool,
-) -> None:
-    """Refuse a list that this client must not go on with."""
-    _check_listed(membership, name, identity)
-    federation.policy.check(len(membership))
-    place = Place() if ledger is None else ledger.place
-    check_list(lists, membership, place)
-    joins = name not in membership.counted and (ledger is None or not ledger.joins_alone)
-    if joins and not alone:
-        check_company(name, lists[0] if lists else membership, membership, federation)
-
-
-def check_company(
-    name: str,
-    first: Membership,
-    membership: Membership,
-    federation: Federation,
-    leaving: Sequence[str] = (),
-) -> None:
-    """Refuse to join with so few that the next sum would show this client's histogram.
-
-    Counted are those who came with the same list, ``first``, are still there and do not leave.
-    Those of the first list of all have no sum before them.
-    """
-    together = (set(first.joined) & set(membership.active)) - set(leaving)
-    fewest = fewest_together(membership, federation.policy)
-    if first.epoch > 1 and len(together) < fewest:
-        raise AloneError(
-            f"{len(together)} members join together; with fewer than {fewest}, {name}'s histogram"
-            " would show in the next full round (`client join --alone` accepts that)"
-        )
-
-
-def _check_listed(membership: Membership, name: str, identity: Identity) -> None:
-    if membership.keys.get(name) != identity.public:
-        raise UnknownPartyError(
-            f"{name} is not a member of epoch {membership.epoch} with its present key"
-        )
 
 
 def _check_sorted(names: tuple[str, ...]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from fedforget.protocol.client import (
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import (
     Advertised,
-    Client,
     Consented,
     Idle,
     Revealed,

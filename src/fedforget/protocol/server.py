@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
@@ -33,18 +31,32 @@ from fedforget.protocol.errors import (
     WrongLengthError,
 )
 from fedforget.protocol.federation import Federation
+from fedforget.protocol.gathering import (
+    ANSWERS,
+    Advertising,
+    Asking,
+    Consenting,
+    Decided,
+    Gathering,
+    Idle,
+    Ledger,
+    Masking,
+    Outgoing,
+    Result,
+    Running,
+    Sharing,
+    Stage,
+    Unmasking,
+)
 from fedforget.protocol.graph import Graph
-from fedforget.protocol.history import Place, check_list, counted_after, follow, place_of
+from fedforget.protocol.history import check_list, counted_after, follow, place_of
 from fedforget.protocol.keys import (
     DIGEST_BYTES,
-    Agreement,
-    AgreementKey,
     Entropy,
     Identity,
     digest_of,
 )
 from fedforget.protocol.ledger import Lock
-from fedforget.protocol.masks import View, pair_mask, self_mask
 from fedforget.protocol.membership import EVERYONE, MAX_NUMBER, SERVER, Membership
 from fedforget.protocol.messages import (
     Advertise,
@@ -71,7 +83,6 @@ from fedforget.protocol.messages import (
     digest_of_delivery,
     leave_statement,
     seal,
-    view_of,
 )
 from fedforget.protocol.rules import (
     Requirements,
@@ -83,175 +94,8 @@ from fedforget.protocol.rules import (
     requirements,
     why_no_delta,
 )
-from fedforget.protocol.shares import fingerprint, join
-from fedforget.scma import DecodeError, Elements, add, minus, next_capacity
-
-
-class Outgoing(NamedTuple):
-    """A message to be delivered to a client."""
-
-    recipient: str
-    data: bytes
-
-
-class Ledger(Struct, frozen=True):
-    """What the server must remember between rounds.
-
-    Attributes
-    ----------
-    place : the last commit.
-    attempt : the latest attempt opened, of any round.
-    lock : the survivors whom clients were asked to sign since the last commit.
-    full_due : whether the aggregate is not to be relied on, so that a full round must come.
-    left : who has left in order; they stay on the list until another one drops them.
-    """
-
-    place: Place = Place()
-    attempt: int = 0
-    lock: Lock | None = None
-    full_due: bool = False
-    left: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a round found out: the sum of the survivors' histograms, or of their changes."""
-
-    kind: Kind
-    survivors: tuple[str, ...]
-    left: tuple[str, ...]
-    total: Histogram
-
-
-@dataclass
-class Gathering:
-    """Whom a stage has asked, and what they answered."""
-
-    asked: tuple[str, ...] = ()
-    answers: dict[str, Body] = field(default_factory=dict)
-    fingerprints: dict[str, bytes] = field(default_factory=dict)
-
-    @property
-    def present(self) -> tuple[str, ...]:
-        """Those who have answered, sorted."""
-        return tuple(sorted(self.answers))
-
-
-@dataclass
-class Idle:
-    """Between rounds."""
-
-    title = "idle"
-
-
-@dataclass
-class Asking:
-    """Who is there?"""
-
-    nonce: bytes
-    title = "who"
-
-
-@dataclass
-class Advertising:
-    """Waits for fresh keys."""
-
-    context: Context
-    needed: Requirements
-    gathering: Gathering
-    advertisements: dict[str, bytes] = field(default_factory=dict)
-    title = "advertise"
-
-
-@dataclass
-class Sharing:
-    """Waits for shares."""
-
-    context: Context
-    needed: Requirements
-    gathering: Gathering
-    graph: Graph
-    keys: Mapping[str, Advertise]
-    title = "share"
-
-
-@dataclass
-class Masking:
-    """Waits for masked vectors, and adds them up."""
-
-    context: Context
-    needed: Requirements
-    gathering: Gathering
-    graph: Graph
-    keys: Mapping[str, Advertise]
-    dealt: Mapping[str, Shares]
-    delivered: Mapping[str, bytes]
-    masked_total: Elements
-    title = "masked input"
-
-    @property
-    def sharers(self) -> tuple[str, ...]:
-        return tuple(self.dealt)
-
-
-@dataclass
-class Consenting:
-    """Waits for signatures on the survivors."""
-
-    context: Context
-    needed: Requirements
-    gathering: Gathering
-    graph: Graph
-    keys: Mapping[str, Advertise]
-    dealt: Mapping[str, Shares]
-    masked_total: Elements
-    alive: tuple[str, ...]
-    unreadable: Mapping[str, frozenset[str]]
-    title = "consistency"
-
-    @property
-    def sharers(self) -> tuple[str, ...]:
-        return tuple(self.dealt)
-
-    @property
-    def dead(self) -> tuple[str, ...]:
-        alive = set(self.alive)
-        return tuple(name for name in self.dealt if name not in alive)
-
-    @property
-    def view(self) -> bytes:
-        return view_of(self.graph.participants, self.sharers, self.dead)
-
-
-@dataclass
-class Unmasking(Consenting):
-    """Waits for shares of what takes the masks off."""
-
-    consents: Mapping[str, bytes] = field(default_factory=dict)
-    title = "unmask"
-
-
-@dataclass
-class Decided:
-    """The sum is known, and waits for its commit."""
-
-    context: Context
-    result: Result
-    view: bytes
-    consents: tuple[tuple[str, bytes], ...]
-    title = "commit"
-
-
-Stage = Idle | Asking | Advertising | Sharing | Masking | Consenting | Unmasking | Decided
-Running = Advertising | Sharing | Masking | Consenting | Unmasking
-
-_ANSWERS: dict[type[Running], type[Body]] = {
-    Advertising: Advertise,
-    Sharing: Shares,
-    Masking: Masked,
-    Consenting: Consent,
-    Unmasking: Reveal,
-}
+from fedforget.protocol.unmasking import MisdealtError, check_reveal, unmasked
+from fedforget.scma import DecodeError, Elements, add, next_capacity
 
 MOST_ATTEMPTS_LOST = 1 << 32
 """How many attempts a server that was restored from a backup can have forgotten."""
@@ -519,7 +363,7 @@ class Server:
         gathering, message = stage.gathering, digest_of(data)
         if gathering.fingerprints.get(name) == message:
             return
-        if not isinstance(payload.body, _ANSWERS[type(stage)]):
+        if not isinstance(payload.body, ANSWERS[type(stage)]):
             raise OutOfOrderError(f"{type(payload.body).__name__} is not asked for now")
         if name not in gathering.asked or name in gathering.answers:
             raise OutOfOrderError(f"{name} is not asked, or has answered otherwise")
@@ -549,7 +393,7 @@ class Server:
             case Masking(), Masked():
                 self._take_vector(stage, name, body)
             case Unmasking(), Reveal():
-                _check_reveal(stage, name, body)
+                check_reveal(stage, name, body)
             case Consenting(), Consent():
                 statement = consent_to(stage.context, stage.alive, stage.view)
                 try:
@@ -784,39 +628,14 @@ class Server:
         return self._open_attempt(context.kind, larger)
 
     def _unmasked(self, stage: Unmasking) -> Elements:
-        """The sum of the survivors' vectors, from which every mask is taken off."""
-        graph, threshold = stage.graph, stage.graph.plan.threshold
-        seeds: dict[str, dict[int, bytes]] = {name: {} for name in stage.alive}
-        keys: dict[str, dict[int, bytes]] = {name: {} for name in stage.dead}
-        for name, body in stage.gathering.answers.items():
-            assert isinstance(body, Reveal)
-            point = self.membership.position[name]
-            for owner, share in body.seeds:
-                seeds[owner][point] = share
-            for owner, share in body.keys:
-                keys[owner][point] = share
-        view = View(stage.context.digest, graph.participants, stage.sharers)
-        total, length = stage.masked_total, stage.masked_total.size
-        alive = set(stage.alive)
-        for name, shares in seeds.items():
-            with self._dealt_by(name):
-                seed = join(shares, threshold)
-                if digest_of(b"seed", seed) != stage.dealt[name].seed_digest:
-                    raise BadShareError("they give another seed")
-            total = add(total, minus(self_mask(seed, view, name, length)))
-        for name, shares in keys.items():
-            with self._dealt_by(name):
-                key = Agreement(join(shares, threshold))
-                if key.public.data != stage.keys[name].masking_key:
-                    raise BadShareError("they give another key")
-            for other in graph.neighbours(name):
-                if other in alive:
-                    secret = key.with_peer(AgreementKey(stage.keys[other].masking_key))
-                    total = add(total, pair_mask(secret, view, name, other, length))
-        return total
-
-    def _dealt_by(self, name: str) -> _Dealing:
-        return _Dealing(self, name)
+        try:
+            return unmasked(stage, self.membership)
+        except MisdealtError as error:
+            self._find(Finding((error.dealer,), str(error)))
+            raise self._abort(
+                f"the masks do not come off: {error}; suspend it with a new list (server enrol"
+                " --suspend)"
+            ) from error
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -919,50 +738,6 @@ def highest_attempt(own: int, greetings: Iterable[Present]) -> int:
     """
     claims = [one.seen for one in greetings if one.seen < own + MOST_ATTEMPTS_LOST]
     return max([own, *claims])
-
-
-class _Dealing:
-    """Names the dealer where shares that were all given as dealt do not fit together."""
-
-    def __init__(self, server: Server, dealer: str) -> None:
-        self._server, self._dealer = server, dealer
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
-        if isinstance(error, ProtocolError):
-            text = f"{self._dealer} dealt shares that do not fit together ({error})"
-            self._server._find(Finding((self._dealer,), text))
-            raise self._server._abort(
-                f"the masks do not come off: {text}; suspend it with a new list (server enrol"
-                " --suspend)"
-            ) from error
-
-
-def _check_reveal(stage: Unmasking, name: str, body: Reveal) -> None:
-    """Shares must be those asked for, and fit the hashes that their dealers signed."""
-    hidden = {dealer for dealer, readers in stage.unreadable.items() if name in readers}
-    holders = {name, *stage.graph.neighbours(name)} - hidden
-    seeds, keys = ([owner for owner, _ in part] for part in (body.seeds, body.keys))
-    if sorted(seeds) != sorted(holders & set(stage.alive)):
-        raise WrongLengthError(f"{name} revealed other seeds than those asked for")
-    if sorted(keys) != sorted(holders & set(stage.dead)):
-        raise WrongLengthError(f"{name} revealed other keys than those asked for")
-    for owner, share in body.seeds:
-        if fingerprint(share) != _dealt_hash(stage, owner, name, of_seed=True):
-            raise BadShareError(f"{name} revealed another share than {owner} dealt")
-    for owner, share in body.keys:
-        if fingerprint(share) != _dealt_hash(stage, owner, name, of_seed=False):
-            raise BadShareError(f"{name} revealed another share than {owner} dealt")
-
-
-def _dealt_hash(stage: Unmasking, dealer: str, holder: str, *, of_seed: bool) -> bytes:
-    dealt = stage.dealt[dealer]
-    if dealer == holder:
-        return dealt.own_hash
-    one = dealt.dealt[stage.graph.neighbours(dealer).index(holder)]
-    return one.seed_hash if of_seed else one.key_hash
 
 
 def _left_after(left: tuple[str, ...], notice: Notice) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from fedforget.errors import FedforgetError
 from fedforget.parties.client import ClientParty, open_client
 from fedforget.parties.server import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
+from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Outgoing
 from fedforget.runtime.driver import Committed, ask_everybody, drive
 
 Watch = Callable[[str], None]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
+from fedforget.protocol.gathering import Decided, Outgoing, Result
 from fedforget.protocol.messages import Kind, Present
-from fedforget.protocol.server import Decided, Outgoing, Result, Server, highest_attempt
+from fedforget.protocol.server import Server, highest_attempt
 from fedforget.report import Traffic
 
 

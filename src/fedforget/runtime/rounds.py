@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedforget.protocol.client import Client
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
+from fedforget.protocol.gathering import Outgoing, Result
 from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Outgoing, Result, Server
+from fedforget.protocol.server import Server
 from fedforget.report import Traffic
 from fedforget.runtime.driver import drive
 

@@ -14,12 +14,13 @@ from fedforget.clustering.histogram import Histogram
 from fedforget.configuration import Configuration
 from fedforget.protocol.client import Client
 from fedforget.protocol.federation import Federation
+from fedforget.protocol.gathering import Result
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.ledger import Leaving
 from fedforget.protocol.membership import Member, Membership
-from fedforget.protocol.server import Result, Server
+from fedforget.protocol.server import Server
 from fedforget.report import Name, Traffic
 from fedforget.runtime.rounds import run_round
 from fedforget.scma import Codec, DecodeError, add, next_capacity

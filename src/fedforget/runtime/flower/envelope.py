@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.parties.folders import write_private
-from fedforget.protocol.client import Client, Idle, Revealed
+from fedforget.protocol.client import Client
+from fedforget.protocol.client_stages import Idle, Revealed
 from fedforget.protocol.errors import BadShareError, BadSignatureError, MalformedError
 from fedforget.protocol.keys import (
     KEY_BYTES,

@@ -33,8 +33,8 @@ from fedforget.protocol.errors import (
     ProtocolError,
     RoundAbortedError,
 )
+from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.messages import Kind, Present
-from fedforget.protocol.server import Outgoing
 from fedforget.runtime.directories import summary
 from fedforget.runtime.driver import ask_everybody, drive
 from fedforget.runtime.flower.envelope import RunKey

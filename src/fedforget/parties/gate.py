@@ -1,0 +1,44 @@
+"""Which ids of a table may come in: those on the suppression list stay out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedforget.clustering.ids import name_some
+from fedforget.parties.errors import ClientError
+from fedforget.parties.store import decoded_id
+from fedforget.parties.suppression import SuppressionList
+from fedforget.parties.tables import Table
+
+
+class Gate:
+    """Which ids of a table may come in."""
+
+    def __init__(self, suppression: SuppressionList, waiting: set[str], again: bool) -> None:
+        self._suppression = suppression
+        self._entries = suppression.entries()
+        self._waiting = waiting
+        self._again = again
+        self.forgiven: list[bytes] = []
+        self.kept_out = 0
+
+    def admitted(self, table: Table, encoded: list[bytes]) -> list[int]:
+        """Positions of the ids that may come in."""
+        everybody = list(range(len(encoded)))
+        if not self._entries or not encoded:
+            return everybody
+        digests = self._suppression.digests(np.array(encoded, dtype=np.bytes_))
+        listed = [at for at in everybody if digests[at] in self._entries]
+        soon = [at for at in listed if self._entries[digests[at]] in self._waiting]
+        if soon:
+            some = name_some([decoded_id(encoded[at]) for at in soon])
+            raise ClientError(
+                f"{table.path}: {len(soon)} ids wait to be forgotten by the next round: {some};"
+                " nothing was imported. Import them after that round, with --again"
+            )
+        if self._again:
+            self.forgiven += [digests[at] for at in listed]
+            return everybody
+        self.kept_out += len(listed)
+        out = set(listed)
+        return [at for at in everybody if at not in out]

@@ -1,0 +1,60 @@
+"""A membership list beside the one before it: what an operator is told before accepting it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedforget.parties.federation_file import FederationFile
+from fedforget.protocol.membership import Membership
+from fedforget.protocol.rules import fewest_together
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A membership list beside the one before it: who came, went, and what will show."""
+
+    federation: FederationFile
+    before: Membership | None
+    membership: Membership
+
+    @property
+    def came(self) -> list[str]:
+        return list(self.membership.joined)
+
+    @property
+    def went(self) -> list[str]:
+        return (
+            []
+            if self.before is None
+            else sorted(set(self.before.position) - set(self.membership.position))
+        )
+
+    @property
+    def changed_keys(self) -> list[str]:
+        before = {} if self.before is None else self.before.keys
+        now = self.membership.keys
+        return sorted(name for name in now if name in before and now[name] != before[name])
+
+    @property
+    def suspended(self) -> list[str]:
+        return sorted(self.membership.suspended)
+
+    def will_show(self) -> list[str]:
+        """What the sums of the coming rounds will tell the server, beyond what they always do."""
+        listed, policy = self.membership, self.federation.policy()
+        fewest, lines = fewest_together(listed, policy), []
+        if listed.epoch > 1 and 0 < len(listed.joined) < fewest:
+            who = ", ".join(listed.joined)
+            lines.append(
+                f"{who}: so few join together that the next full round shows the sum of their"
+                " histograms"
+            )
+        lines += [
+            f"{name} is dropped while it is counted: the next full round shows its whole histogram"
+            for name in self.went
+            if name in listed.counted
+        ]
+        return lines + [
+            f"{name} is suspended: what it changed since round {listed.after_round} may show"
+            for name in self.suspended
+        ]

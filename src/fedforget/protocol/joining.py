@@ -1,0 +1,67 @@
+"""Whether a client may go on with a membership list, and where a newcomer begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from fedforget.protocol.errors import AloneError, UnknownPartyError
+from fedforget.protocol.federation import Federation
+from fedforget.protocol.history import Place, check_list
+from fedforget.protocol.keys import Identity
+from fedforget.protocol.ledger import Ledger
+from fedforget.protocol.membership import Membership
+from fedforget.protocol.rules import fewest_together
+
+
+def newcomer(membership: Membership, n_features: int) -> Ledger:
+    """The ledger of somebody who comes with this list."""
+    return replace(Ledger.new(n_features), place=Place.told_by(membership))
+
+
+def check_adoption(
+    name: str,
+    identity: Identity,
+    federation: Federation,
+    lists: Sequence[Membership],
+    membership: Membership,
+    ledger: Ledger | None,
+    alone: bool,
+) -> None:
+    """Refuse a list that this client must not go on with."""
+    check_listed(membership, name, identity)
+    federation.policy.check(len(membership))
+    place = Place() if ledger is None else ledger.place
+    check_list(lists, membership, place)
+    joins = name not in membership.counted and (ledger is None or not ledger.joins_alone)
+    if joins and not alone:
+        check_company(name, lists[0] if lists else membership, membership, federation)
+
+
+def check_company(
+    name: str,
+    first: Membership,
+    membership: Membership,
+    federation: Federation,
+    leaving: Sequence[str] = (),
+) -> None:
+    """Refuse to join with so few that the next sum would show this client's histogram.
+
+    Counted are those who came with the same list, ``first``, are still there and do not leave.
+    Those of the first list of all have no sum before them.
+    """
+    together = (set(first.joined) & set(membership.active)) - set(leaving)
+    fewest = fewest_together(membership, federation.policy)
+    if first.epoch > 1 and len(together) < fewest:
+        raise AloneError(
+            f"{len(together)} members join together; with fewer than {fewest}, {name}'s histogram"
+            " would show in the next full round (`client join --alone` accepts that)"
+        )
+
+
+def check_listed(membership: Membership, name: str, identity: Identity) -> None:
+    if membership.keys.get(name) != identity.public:
+        raise UnknownPartyError(
+            f"{name} is not a member of epoch {membership.epoch} with its present key"
+        )
