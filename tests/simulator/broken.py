@@ -393,20 +393,27 @@ _SUM = ("and what was committed adds up to",)
 
 FLAWS = {
     "signs any survivors": Flaw(
-        Parties(client=SignsAnySurvivors), (*_EXPOSED, *_FORKED), lying=True
+        Parties(client=SignsAnySurvivors), (*_EXPOSED, *_FORKED), lying=True, seed=25
     ),
-    "forgets at a new list": Flaw(Parties(client=ForgetsAtANewList), _EXPOSED, lying=True),
-    "needs nobody": Flaw(Parties(client=NeedsNobody), _EXPOSED, lying=True),
+    "forgets at a new list": Flaw(
+        Parties(client=ForgetsAtANewList), _EXPOSED, lying=True, seed=100
+    ),
+    "needs nobody": Flaw(Parties(client=NeedsNobody), _EXPOSED, lying=True, seed=20),
     "reveals unsigned": Flaw(Parties(client=RevealsUnsigned), ("for a set that only",), lying=True),
     "follows anything": Flaw(Parties(client=FollowsAnything), _FORKED, lying=True),
     "joins alone unknowingly": Flaw(
-        Parties(client=JoinsAloneUnknowingly, client_host=AdoptsAnyList), _EXPOSED, lying=True
+        Parties(client=JoinsAloneUnknowingly, client_host=AdoptsAnyList),
+        _EXPOSED,
+        lying=True,
+        seed=250,
     ),
     "lets one leave": Flaw(Parties(client=LetsOneLeave), _EXPOSED, lying=True),
     "masks from the attempt alone": Flaw(
         Parties(client=MasksFromTheAttemptAlone), ("under one mask",), lying=True
     ),
-    "leaves without the others": Flaw(Parties(client=LeavesWithoutTheOthers), _EXPOSED, lying=True),
+    "leaves without the others": Flaw(
+        Parties(client=LeavesWithoutTheOthers), _EXPOSED, lying=True, seed=340
+    ),
     "moves its base without a notice": Flaw(Parties(client=MovesBaseEarly), _BASE),
     "counts a pending change twice": Flaw(Parties(client=CountsPendingTwice), _BASE),
     "counts a pending change twice, unseen": Flaw(
@@ -426,7 +433,7 @@ FLAWS = {
         Parties(client=RemembersRefusals), ("although it refused a message",)
     ),
     "trusts its directory": Flaw(
-        Parties(client=TrustsItsDirectory), (*_BASE, *_SUM), trouble="client restored"
+        Parties(client=TrustsItsDirectory), (*_BASE, *_SUM), trouble="client restored", seed=25
     ),
     "takes the backup for the truth": Flaw(
         Parties(client=TakesTheBackupForTheTruth),
@@ -442,11 +449,13 @@ FLAWS = {
         Parties(server=CountsTheVanished),
         ("in which it sent nothing",),
         faults={"client_killed_before_sending": 0.03},
+        seed=105,
     ),
     "forgets who signed": Flaw(
         Parties(server=ForgetsWhoSigned),
         ("does not become whole", "refused an honest message"),
         faults={"server_killed": 0.03, "impatient": 0.05},
+        seed=360,
     ),
     "repeats no notice": Flaw(
         Parties(server=RepeatsNoNotice), ("does not become whole", "refused an honest")
@@ -458,13 +467,19 @@ FLAWS = {
         Parties(server=NamesNobody), ("does not become whole",), trouble="spoiler"
     ),
     "stores in two steps": Flaw(
-        Parties(server_host=StoresInTwoSteps), _SUM, faults={"server_killed_before_storing": 0.08}
+        Parties(server_host=StoresInTwoSteps),
+        _SUM,
+        faults={"server_killed_before_storing": 0.08},
+        seed=40,
     ),
     "commits twice": Flaw(
-        Parties(server_host=CommitsTwice), _SUM, faults={"server_killed_before_sending": 0.08}
+        Parties(server_host=CommitsTwice),
+        _SUM,
+        faults={"server_killed_before_sending": 0.08},
+        seed=35,
     ),
     "recovers without a full round": Flaw(
-        Parties(server_host=RecoversWithoutAFullRound), _SUM, trouble="server restored"
+        Parties(server_host=RecoversWithoutAFullRound), _SUM, trouble="server restored", seed=15
     ),
 }
 """Each flaw by its name."""

@@ -210,7 +210,7 @@ class LyingWorld:
             shows_change=self.members.suspended_once,
         )
         self._tell("sums that show, to a lying server", shown)
-        self._tell("shown by another one's going alone", self.view.consequences)
+        self._tell("shown by groups and leavers that cross", self.view.consequences)
 
     def _move(self) -> Callable[[], None]:
         moves = {

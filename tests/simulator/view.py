@@ -126,7 +126,7 @@ class ServerView:
 
     Attributes
     ----------
-    consequences : how many showed because somebody else was allowed to show, after :meth:`check`.
+    consequences : how many showed by what others were allowed to show, after :meth:`check`.
     """
 
     def __init__(self, federation: Federation, colluders: Iterable[str] = ()) -> None:
@@ -247,7 +247,7 @@ class ServerView:
             membership=membership,
             counted=counted,
             base=base,
-            empty=name in context.leaving,
+            empty=name in context.leaving or _leaves_unlisted(ledger),
             change=change,
             masked_vector=body.masked_vector,
         )
@@ -369,15 +369,17 @@ class ServerView:
     ) -> None:
         """Nobody's input follows from the sums by itself.
 
-        Where somebody may show, whoever was in a small sum with it may show as a consequence.  The
-        rules cannot prevent that, so it is counted and not a violation: for the violations, the
-        inputs of those who may show have nothing to do with each other in any two sums.
+        Where somebody may show, whoever was in a small sum with it may show as a consequence, and
+        so may a member of a group that leaves, when an earlier sum held most of that group.  The
+        rules do not prevent that, so it is counted and not a violation: for the violations, the
+        inputs of those who may show have nothing to do with each other in any two sums, and what
+        a leaver takes out has nothing to do with what it brought.
         """
         for owner in self._alone_in(sums, ignored, variables, self._shows_whole):
             if owner not in allowed:
                 raise ViolationError(f"{what} of {owner} follows from the sums that show")
-        if variables is _whole and self._shows_whole:
-            found = self._alone_in(sums, ignored, variables, frozenset())
+        if variables is _whole:
+            found = self._alone_in(sums, ignored, _whole_for_ever, frozenset())
             self.consequences = len(found - allowed)
 
     @staticmethod
@@ -464,17 +466,19 @@ class ServerView:
         return join(held, dealing.graph.plan.threshold)
 
 
+def _leaves_unlisted(ledger: Ledger) -> bool:
+    """Whether a client sends nothing because it wants to leave, whoever leaves with it."""
+    if ledger.leaving is None or ledger.pending is None or ledger.base is None:
+        return False
+    return len(ledger.base) > 0 and not len(ledger.pending.plain_input)
+
+
 # -- which inputs are the same -----------------------------------------------------------------
 
 
 def _whole(row: Row) -> Combination:
     """As if no client ever changed anything: then only whole inputs are left."""
-    total = Counted()
-    if not row.empty:
-        total[row.owner, "input"] += 1
-    if row.context.kind == "delta":
-        total[row.owner, "input"] -= 1
-    return total
+    return _changing(row, "input", "input")
 
 
 def _by_list(row: Row) -> Combination:
@@ -492,7 +496,17 @@ def _changing(row: Row, now: Hashable, before: Hashable) -> Combination:
     if not row.empty:
         total[row.owner, now] += 1
     if row.context.kind == "delta":
-        total[row.owner, before] -= 1
+        total[row.owner, "left" if row.empty else before] -= 1
+    return total
+
+
+def _whole_for_ever(row: Row) -> Combination:
+    """The same as :func:`_whole`, and what a leaver takes out is what earlier sums hold of it."""
+    total = Counted()
+    if not row.empty:
+        total[row.owner, "input"] += 1
+    if row.context.kind == "delta":
+        total[row.owner, "input"] -= 1
     return total
 
 
