@@ -27,16 +27,16 @@ class Rules:
     full_keeps_the_lock: bool = True  # else a full round may replace a locked set
     lock_names_leavers: bool = True
     link_in_context: bool = True
-    notice_in_context: bool = True  # the attempt behind the last notice is in the context (F10)
+    notice_in_context: bool = True  # the attempt behind the last notice is in the context
     counted_recomputed: bool = True
     colluders_in_quorum: bool = True  # else c = 0 in every threshold
     joint_quorum: bool = True  # s(|D|) signatures come from D
     list_names_link: bool = True  # a list says after which notice it was made
-    right_list: bool = True  # the newest list made no later than this place, no other (F7)
-    keys_in_notice: bool = True  # a notice names the advertised key, not only the attempt (F6)
-    others_sets_followed: bool = True  # else one follows no notice but for the set one signed (F12)
-    superset_across_lists: bool = True  # R1b
-    leavers_across_lists: bool = True  # R1b for leavers (F4)
+    right_list: bool = True  # the newest list made no later than this place, no other
+    keys_in_notice: bool = True  # a notice names the advertised key, not only the attempt
+    others_sets_followed: bool = True  # else one follows no notice but for the set one signed
+    superset_across_lists: bool = True  # a later set at one place keeps everybody still active
+    leavers_across_lists: bool = True  # the same for leavers
     # R2: a base never changes by itself
     stop_without_input: bool = True
     # R3 and R4: who must be there
@@ -46,12 +46,12 @@ class Rules:
     delta_of_counted: bool = True
     no_delta_beside_dropped: bool = True
     joiners_in_groups: bool = True
-    joiners_by_list: bool = True  # else joiners are "active and not counted" (F1)
-    companions_kept: bool = True  # who came together stays together, or is at least c + 2 (F13)
-    suspend_counted_only: bool = True  # (F2)
+    joiners_by_list: bool = True  # else joiners are "active and not counted"
+    companions_kept: bool = True  # who came together stays together, or is at least c + 2
+    suspend_counted_only: bool = True
     leaver_waits_for_group: bool = True
-    leavers_survive_in_groups: bool = True  # (F3)
-    enough_stay: bool = True  # `minimum` survivors stay when others leave (F9)
+    leavers_survive_in_groups: bool = True
+    enough_stay: bool = True  # `minimum` survivors stay when others leave
     # R5: fixed before it is secret
     fixed_at_advertise: bool = True
 

@@ -213,7 +213,7 @@ def test_one_notice_for_everybody_that_leaves_a_survivor_out_is_followed_by_nobo
 
 
 def test_a_notice_of_another_attempt_needs_that_attempt_s_signatures() -> None:
-    """Found while these tests were written.  Everybody reveals in attempt 2; the notice is held
+    """Everybody reveals in attempt 2; the notice is held
     back.  The victim alone is made to open attempt 3, with another input, and is told that this one
     was committed, with the same survivors and no signatures.  The others follow attempt 2.
 
@@ -686,7 +686,7 @@ def test_what_the_context_says_of_leavers_is_what_they_signed() -> None:
 
 def test_other_leavers_are_another_set() -> None:
     """With the same survivors, one more leaver would show its histogram as the difference: in the
-    same list, and across lists (F4)."""
+    same list, and across lists."""
     everyone = Everyone(12, seed="other leavers")
     everyone.round("full")
     everyone.leave(everyone.names[:4])
@@ -710,7 +710,7 @@ def test_other_leavers_are_another_set() -> None:
 
 
 def test_leavers_of_whom_nothing_is_counted_hide_nobody() -> None:
-    """Found while these tests were written: the victim and three newcomers leave in the
+    """The victim and three newcomers leave in the
     newcomers' first round.  Together they are four, as many as must leave at once; but the old sum
     holds the victim's histogram alone."""
     everyone = Everyone(10, seed="uncounted leavers")
@@ -742,7 +742,7 @@ def test_leavers_of_whom_nothing_is_counted_hide_nobody() -> None:
 
 
 def test_a_leaver_that_does_not_know_its_base_does_not_empty_a_full_round() -> None:
-    """Found while these tests were written: with an empty histogram, the old sum less the new one
+    """With an empty histogram, the old sum less the new one
     would be all that was counted of it, and nobody said that it may leave alone."""
     everyone = Everyone(10, seed="unknown base")
     everyone.round("full")
@@ -754,7 +754,7 @@ def test_a_leaver_that_does_not_know_its_base_does_not_empty_a_full_round() -> N
 @pytest.mark.parametrize(("n", "leavers"), [(5, 3), (20, 17)])
 def test_leavers_leave_enough_behind(n: int, leavers: int) -> None:
     """With c colluders among those who stay, the sum of one honest one and theirs would show it.
-    Twenty members have two colluders: three are too few, though `minimum` is three (F9)."""
+    Twenty members have two colluders: three are too few, though `minimum` is three."""
     everyone = Everyone(n, seed=f"behind {n}")
     everyone.round("full")
     gone = everyone.names[:leavers]
@@ -844,9 +844,37 @@ def test_co_joiners_that_are_dropped_leave_nobody_alone() -> None:
     }
 
 
+def test_whoever_came_with_a_dropped_member_is_asked_first() -> None:
+    """Three join and are counted, and one of them colludes: the sum of the other two is known.  A
+    list drops one of the two, whose histogram then shows, and so would the last one's."""
+    everyone = Everyone(4, seed="companions")
+    everyone.round("full")
+    newcomers = with_newcomers(everyone, 3)
+    everyone.round("full")
+    later = everyone.members([*everyone.names, *newcomers[1:]])
+    for name in newcomers[1:]:
+        with pytest.raises(AloneError, match=f"drops {newcomers[0]}, who came together"):
+            everyone.clients[name].adopt(later)
+        everyone.clients[name].adopt(later, alone=True)
+    for name in everyone.names:  # four founders, who hide each other
+        everyone.clients[name].adopt(later)
+
+
+def test_three_founders_drop_nobody_without_being_asked() -> None:
+    everyone = Everyone(3, seed="founders")
+    everyone.round("full")
+    with_newcomers(everyone, 3)
+    everyone.round("full")
+    names = [name for name in everyone.membership.position if name != "c001"]
+    later = everyone.members(names)
+    for name in ("c000", "c002"):
+        with pytest.raises(AloneError, match="2 are left of that group"):
+            everyone.clients[name].adopt(later)
+    everyone.clients[names[-1]].adopt(later)
+
+
 def test_co_joiners_that_leave_in_the_same_round_leave_nobody_alone() -> None:
-    """Found while these tests were written: three join, and two of them leave in the full round
-    that was to count all three."""
+    """Three join, and two of them leave in the full round that was to count all three."""
     everyone = Everyone(6, seed="leaving joiners")
     everyone.round("full")
     newcomers = with_newcomers(everyone, 3)
@@ -860,7 +888,7 @@ def test_co_joiners_that_leave_in_the_same_round_leave_nobody_alone() -> None:
 
 
 def test_a_joiner_beside_a_hidden_round_is_not_hidden_by_those_who_are_not_counted_yet() -> None:
-    """F1: four members run a full round, whose notice the server hides; then a fifth joins.  Nobody
+    """Four members run a full round, whose notice the server hides; then a fifth joins.  Nobody
     is counted yet, so five "join"; but the two sums differ by the fifth alone."""
     everyone = Everyone(4, seed="hidden")
     everyone.decide("full")
@@ -917,7 +945,7 @@ def test_a_newcomer_starts_where_its_list_says_and_nowhere_else() -> None:
 
 
 def test_deltas_of_few_counted_members_on_a_long_list_wait_for_the_newcomers() -> None:
-    """Found while these tests were written: three are counted, eleven join.  Of fourteen, two may
+    """Three are counted, eleven join.  Of fourteen, two may
     collude, and both may be among the three: a sum of the three would be the third one's change."""
     everyone = Everyone(3, seed="long list")
     everyone.round("full")
@@ -996,8 +1024,8 @@ def test_so_many_cannot_be_suspended_that_too_few_are_left() -> None:
 
 
 def test_nobody_who_is_not_counted_is_suspended() -> None:
-    """F2: a full round is opened and hidden; the list suspends somebody; a full round without it
-    would show its whole histogram.  Found while these tests were written: a list may call somebody
+    """A full round is opened and hidden; the list suspends somebody; a full round without it
+    would show its whole histogram.  A list may call somebody
     counted who is not, and was taken."""
     everyone = Everyone(4, seed="not counted")
     everyone.decide("full")
@@ -1048,7 +1076,7 @@ def test_a_set_signed_under_one_list_binds_under_the_next_ones() -> None:
 
 
 def test_a_round_under_an_older_list_than_the_one_in_force_is_not_followed() -> None:
-    """F7: two clients that hold the second list must not follow one notice under the first and one
+    """Two clients that hold the second list must not follow one notice under the first and one
     under the second for the same place."""
     everyone = Everyone(5, seed="older list")
     everyone.round("full")

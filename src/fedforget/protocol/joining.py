@@ -34,9 +34,13 @@ def check_adoption(
     federation.policy.check(len(membership))
     place = Place() if ledger is None else ledger.place
     check_list(lists, membership, place)
-    joins = name not in membership.counted and (ledger is None or not ledger.joins_alone)
-    if joins and not alone:
-        check_company(name, lists[0] if lists else membership, membership, federation)
+    if alone or (ledger is not None and ledger.joins_alone):
+        return
+    first = lists[0] if lists else membership
+    if name not in membership.counted:
+        check_company(name, first, membership, federation)
+    elif lists:
+        _check_rest_of_group(name, first, lists[-1], membership, federation)
 
 
 def check_company(
@@ -48,15 +52,41 @@ def check_company(
 ) -> None:
     """Refuse to join with so few that the next sum would show this client's histogram.
 
-    Counted are those who came with the same list, ``first``, are still there and do not leave.
+    Its company are those who came with the same list, ``first``, are still there and do not leave.
     Those of the first list of all have no sum before them.
     """
-    together = (set(first.joined) & set(membership.active)) - set(leaving)
+    if membership.epoch == 1:
+        return
+    together = (set(first.joined) & set(membership.position)) - set(leaving)
     fewest = fewest_together(membership, federation.policy)
-    if first.epoch > 1 and len(together) < fewest:
+    if len(together) < fewest:
         raise AloneError(
             f"{len(together)} members join together; with fewer than {fewest}, {name}'s histogram"
             " would show in the next full round (`client join --alone` accepts that)"
+        )
+
+
+def _check_rest_of_group(
+    name: str,
+    first: Membership,
+    before: Membership,
+    membership: Membership,
+    federation: Federation,
+) -> None:
+    """Refuse a list that drops so many of those who came together with this client.
+
+    Sums hold the group as a whole.  What a dropped member had shows, so what is left of the group
+    shows as well, and must be large enough to hide this client.
+    """
+    group = set(first.joined) & set(membership.counted)
+    dropped = (group & set(before.position)) - set(membership.position)
+    rest = group & set(membership.position)
+    fewest = fewest_together(membership, federation.policy)
+    if dropped and len(rest) < fewest:
+        raise AloneError(
+            f"the list drops {min(dropped)}, who came together with {name}; {len(rest)} are left of"
+            f" that group, fewer than the {fewest} that would hide {name}'s histogram"
+            " (`client join --alone` accepts that)"
         )
 
 
