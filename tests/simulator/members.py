@@ -122,8 +122,7 @@ class Members:
         self.published = [one for one in self.published if one.membership.epoch < membership.epoch]
         if self.published:
             dropped = set(self.latest.position) - set(membership.position)
-            counted = membership.counted
-            self.gone |= {n for n in dropped if n in counted or not self.hosts[n].leaving}
+            self.gone |= {name for name in dropped if not _has_left(self.hosts[name], membership)}
             for name in dropped if not self._keeps_the_dropped else ():
                 self.hosts[name].kill()
         self.published.append(signed)
@@ -154,3 +153,11 @@ class Members:
         c = self._federation.policy.colluders(len(self.latest) + more)
         fewest = fewest_together(self.latest, self._federation.policy)
         return max(fewest, c + 2)
+
+
+def _has_left(host: ClientHost, membership: Membership) -> bool:
+    """Whether somebody wanted to leave, was counted, and is not any more; it may not know yet."""
+    ledger = host.ledger
+    if ledger is None or not host.leaving:
+        return False
+    return host.left or (ledger.base_round > 0 and host.name not in membership.counted)

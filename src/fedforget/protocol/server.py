@@ -309,11 +309,13 @@ class Server:
         found = {}
         for name, greeting in sorted(self.present.items()):
             one = greeting.leaving
-            if one is not None and name in needed.allowed and one.name == name:
+            if one is None or one.name != name or name not in needed.allowed:
+                continue
+            if self._says(one):
                 found[name] = one
         if lock is not None and lock.round == self.ledger.place.round + 1:
             return tuple(found[name] for name in lock.left if name in found)
-        leavers = [one for one in found.values() if self._says(one)]
+        leavers = list(found.values())
         policy, counted = self.federation.policy, self.counted
         together = [one for one in leavers if one.name in counted]
         if len(together) < fewest_together(self.membership, policy):
