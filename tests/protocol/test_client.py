@@ -55,6 +55,7 @@ from fedforget.protocol.messages import (
     Unmask,
     Who,
     consent_to,
+    digest_of_delivery,
     seal,
     view_of,
 )
@@ -247,7 +248,7 @@ TABLE = {
     "open, without the notice": "LLLLLL",
     "open, older commit": "LLLLLL",
     "open, other commit": "FFFFFF",
-    "open, with this round's notice": "DLLLLL",
+    "open, with this round's notice": "DDDLLL",
     "roster": "OLROOO",
     "roster, others": "OLCCCO",
     "roster, last round": "OOOOOO",
@@ -264,7 +265,7 @@ TABLE = {
     "unmask, unsigned": "OOOOCO",
     "unmask, last round": "OOOOOO",
     "unmask, next attempt": "OOOOOO",
-    "notice": "DLLLLL",
+    "notice": "DDDLLL",
     "notice, seen": "NNNNNN",
     "notice, older": "NNNNNN",
     "notice, another of the last round": "FFFFFF",
@@ -1353,6 +1354,12 @@ def by_client(body: Body, name: str = OTHER, **fields: Any) -> bytes:
     return story().from_client(name, body, changed(context(), **fields))
 
 
+def masked_by_the_lost() -> Body:
+    """A vector that comes late, with the signature for the shares that its sender was sent."""
+    delivered = body_of(second_round()[2].asked[GONE]).dealt
+    return replace(body_of(said(2)), received=digest_of_delivery(delivered))
+
+
 ANSWERS: dict[str, Callable[[], bytes]] = {
     "advertise": lambda: said(0),
     "shares": lambda: said(1),
@@ -1367,7 +1374,7 @@ ANSWERS: dict[str, Callable[[], bytes]] = {
     "advertise, otherwise": lambda: answered_twice(ME, 0),
     "shares, otherwise": lambda: answered_twice(ME, 1),
     "masked, otherwise": lambda: answered_twice(ME, 2),
-    "masked by one who is lost": lambda: by_client(body_of(said(2)), GONE),
+    "masked by one who is lost": lambda: by_client(masked_by_the_lost(), GONE),
     "consent by one who is lost": lambda: by_client(body_of(said(3)), GONE),
     "advertise, last round": lambda: said(0, first_round),
     "shares, last round": lambda: said(1, first_round),
