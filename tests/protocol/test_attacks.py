@@ -26,7 +26,9 @@ from fedforget.protocol.errors import (
 )
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import Agreement, Identity
+from fedforget.protocol.ledger import Ledger
 from fedforget.protocol.membership import SERVER
+from fedforget.protocol.memory import freeze, thaw
 from fedforget.protocol.messages import Advertise, Delivery, Payload, Roster, Survivors, seal
 from fedforget.scma import DecodeError, add, minus
 from parties import Everyone, Stage, body_of, histogram, state_of, unchanged
@@ -135,11 +137,12 @@ def test_no_split_of_a_small_federation_with_one_colluder_opens_anything_small(n
     rest = tuple(name for name in names if name != VICTIM)
     views = Survivors(names, ()), Survivors(rest, (VICTIM,))
     sent = everybody_sent(n, f"one colluder {n}")
+    kept = {name: (client.ledger, freeze(client)) for name, client in sent.clients.items()}
     # The first ones are told the one, the others the other: members are interchangeable.
     for first, told in product(range(n), ((0, 1), (1, 0))):
         everyone = sent
         for name in names:
-            everyone.clients[name] = again(sent, name)
+            everyone.clients[name] = again(sent, name, *kept[name])
         attacker = Attacker(everyone, [colluder])
         attacker.show(
             {name: views[told[0] if i < first else told[1]] for i, name in enumerate(honest)}
@@ -149,11 +152,10 @@ def test_no_split_of_a_small_federation_with_one_colluder_opens_anything_small(n
         assert attacker.sum_of([VICTIM]) is None
 
 
-def again(everyone: Everyone, name: str) -> Client:
-    """A client as it was when it had sent its vector, made again from its messages."""
-    client = everyone.new_client(name)
-    for step in everyone.history:
-        client.receive(step.asked[name])
+def again(everyone: Everyone, name: str, ledger: Ledger, memory: bytes) -> Client:
+    """A client as it was when it had sent its vector."""
+    client = everyone.new_client(name, ledger)
+    thaw(client, memory)
     return client
 
 
