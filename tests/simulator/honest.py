@@ -267,8 +267,20 @@ class HonestWorld:
             return True
         if self._server_was_restored and isinstance(error, (ForkError, *_LOCKED, *_RESTORED)):
             return True
+        if isinstance(error, AloneError) and self._leaver_was_suspended:
+            return True
         # The set that was signed may not come out again under the same list: a command mends that.
         return isinstance(error, SecondSurvivorSetError)
+
+    @property
+    def _leaver_was_suspended(self) -> bool:
+        """Whether a group was to leave of which somebody is suspended, or has not the new list yet.
+
+        The others then cannot leave, and nothing else can come out at this place: they have to
+        accept that they leave alone.
+        """
+        lock = self.server.store.ledger.lock
+        return lock is not None and bool(lock.left) and lock.membership != self.membership.digest
 
     def _client_answers(self, host: ClientHost, answer: Answer) -> None:
         self.truth.client_answers(host, answer)
@@ -718,6 +730,11 @@ class HonestWorld:
                 self._recover(host)
         if self._server_behind:
             return
+        if self._leaver_was_suspended:
+            for host in self._hosts:
+                if host.leaving and not host.left:
+                    host.leave(alone=True)
+                    self.fate.tally["accepted to leave alone"] += 1
         latest = self.members.latest
         if self._findings or self._corrupted:
             self._react()
