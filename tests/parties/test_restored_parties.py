@@ -316,6 +316,27 @@ def test_a_restored_server(world: World) -> None:
         assert len(party.store.receipts()) == 1
 
 
+def test_a_server_that_lost_only_an_attempt(world: World) -> None:
+    """Four of five have signed their set, and the attempt broke off; the server forgets it."""
+    world.back_up("server")
+    world.forget("aarhus", GONE)
+
+    def stop(stage: str) -> None:
+        if stage == "unmask":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.without("evora").round(watch=stop)
+    world.restore("server")
+    for kind in ("full", "delta"):
+        with pytest.raises(FedforgetError, match=r"a new list helps \(server enrol --afresh\)"):
+            world.round(kind=kind)
+    world.enrol(afresh=True)
+    assert len(world.round()["participants"]) == 5
+    world.check_sums()
+    world.check_audits()
+
+
 def test_a_server_restored_to_before_several_lists(tmp_path: Path) -> None:
     """Lists and rounds come from members who know different amounts; newcomers among them."""
     world = World(tmp_path, FIVE).set_up().fill(10)

@@ -170,6 +170,10 @@ def enrol(
     resume: Annotated[
         list[str] | None, typer.Option(help="A suspended member that takes part again.")
     ] = None,
+    afresh: Annotated[
+        bool,
+        typer.Option("--afresh", help="A new list of the same members; errors ask for it."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Begin an epoch: a new, numbered and signed list of members.
@@ -210,6 +214,7 @@ def enrol(
                 renew=tuple(renew or ()),
                 suspend=tuple(suspend or ()),
                 resume=tuple(resume or ()),
+                afresh=afresh,
             )
             _write_list(path, document)
             plan = Joined(party.federation, before, document.signed().membership)

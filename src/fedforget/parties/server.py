@@ -150,6 +150,7 @@ class ServerParty:
         renew: Sequence[str] = (),
         suspend: Sequence[str] = (),
         resume: Sequence[str] = (),
+        afresh: bool = False,
     ) -> MembershipDocument:
         """Begin an epoch with another list of members.
 
@@ -160,11 +161,13 @@ class ServerParty:
             full round of the others, which shows its histogram.
         renew : members whose enrolment replaces their key.
         suspend, resume : who takes no part for a while, and who does again.
+        afresh : begin an epoch with the same members.  What they have signed since the last commit
+            binds them less then: after a restore, this server may not know it.
         """
         before = self.lists()[-1] if self.lists() else None
         members = {} if before is None else {one.name: one for one in before.members}
         enrolments = dict(enrolments or {})
-        if not (enrolments or gone or suspend or resume):
+        if not (enrolments or gone or suspend or resume or (afresh and members)):
             raise ServerError("nothing would change: say who comes, goes, is suspended or resumes")
         for name in (*gone, *suspend, *resume, *renew):
             if name not in members:

@@ -501,7 +501,8 @@ class Client:
             if not lock.same_set(alive, left):
                 raise SecondSurvivorSetError(
                     "other survivors were signed since the last commit; the difference of the two"
-                    " sums would show somebody's input"
+                    " sums would show somebody's input. If the server was restored and has lost"
+                    " that attempt, a new list helps (server enrol --afresh)"
                 )
             return
         self._check_still_there(lock, alive)
