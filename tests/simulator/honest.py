@@ -267,7 +267,9 @@ class HonestWorld:
             return True
         if self._server_was_restored and isinstance(error, (ForkError, *_LOCKED, *_RESTORED)):
             return True
-        if isinstance(error, AloneError) and self._leaver_was_suspended:
+        if isinstance(error, AloneError) and (
+            self._leaver_was_suspended or self.members.hosts[who].troubled
+        ):
             return True
         # The set that was signed may not come out again under the same list: a command mends that.
         return isinstance(error, SecondSurvivorSetError)
