@@ -18,8 +18,10 @@ from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.receipts import Receipt, ReceiptError
 from fedforget.parties.server import open_server
 from fedforget.protocol.errors import ProtocolError
+from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.messages import Letter, Notice, Payload, seal
+from fedforget.protocol.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +116,35 @@ def test_too_few_consents(world: World) -> None:
         ({}, {"view": bytes(32)}),
     ],
 )
+def test_a_notice_with_made_up_signatures_moves_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody saw the signatures when it revealed; what it keeps as evidence must hold them."""
+    commit = Server.commit
+
+    def lying(server: Server, model: bytes, time: int = 0) -> list[Outgoing]:
+        messages = commit(server, model, time)
+        sent = Letter(messages[0].data).payload
+        assert isinstance(sent.body, Notice)
+        made_up = tuple((name, bytes(64)) for name, _ in sent.body.consents)
+        lie = Payload(
+            sent.context, sent.sender, sent.recipient, structs.replace(sent.body, consents=made_up)
+        )
+        return [Outgoing(name, seal(lie, server._identity)) for name, _ in messages]
+
+    world.forget(world.names[0], [f"{world.names[0][0].upper()}-5"])
+    with monkeypatch.context() as patched:
+        patched.setattr(Server, "commit", lying)
+        refused = world.round()["refused"]
+    assert set(refused) == set(world.names)
+    assert all("did not agree to these survivors" in reason for reason in refused.values())
+    # The notice that the server stored is the right one, and comes with the next opening.
+    assert not world.round()["refused"]
+    with open_client(world.client(world.names[0])) as party:
+        for one in party.store.receipts():
+            receipts.verify(json.loads(one.document), world.federation)
+
+
 def test_signatures_of_another_attempt(
     world: World, in_context: dict[str, Any], changes: dict[str, Any]
 ) -> None:

@@ -152,6 +152,10 @@ class Client:
         self._entropy = entropy
         self._last: tuple[bytes, bytes | None] = (b"", None)
 
+    @property
+    def _keeps_notices(self) -> bool:
+        return not isinstance(self._archive, NoArchive)
+
     def __repr__(self) -> str:
         return f"Client({self.name!r}, {type(self.stage).__name__})"
 
@@ -317,9 +321,10 @@ class Client:
         policy = self.federation.policy
         after, membership, needed = follow(place, self.lists, context, notice, policy)
         self._check_against_lock(ledger.lock, context, notice)
-        # Signatures that this client saw for this very attempt need not be verified again.
+        # Signatures that this client saw for this very attempt need not be verified again, unless
+        # it keeps the notice: receipts and others rely on it then.
         seen = ledger.lock.proven if ledger.lock is not None else b""
-        if seen != context.digest:
+        if seen != context.digest or self._keeps_notices:
             statement = consent_of(context, notice)
             check_consents(notice.consents, statement, membership, needed, policy)
         ledger, event = self._moved(ledger, after, context, notice, letter.data)
