@@ -103,19 +103,6 @@ def test_too_few_consents(world: World) -> None:
             receipts.verify(document, world.federation)
 
 
-@pytest.mark.parametrize(
-    ("in_context", "changes"),
-    [
-        ({"attempt": 77}, {}),
-        ({"salt": bytes(16)}, {}),
-        ({"kind": "full"}, {}),
-        ({"round": 3}, {}),
-        ({"leaving": ("aarhus",)}, {}),
-        ({"capacity": 99}, {}),
-        ({}, {"survivors": FIVE[:4]}),
-        ({}, {"view": bytes(32)}),
-    ],
-)
 def test_a_notice_with_made_up_signatures_moves_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +132,19 @@ def test_a_notice_with_made_up_signatures_moves_nobody(
             receipts.verify(json.loads(one.document), world.federation)
 
 
+@pytest.mark.parametrize(
+    ("in_context", "changes"),
+    [
+        ({"attempt": 77}, {}),
+        ({"salt": bytes(16)}, {}),
+        ({"kind": "full"}, {}),
+        ({"round": 3}, {}),
+        ({"leaving": ("aarhus",)}, {}),
+        ({"capacity": 99}, {}),
+        ({}, {"survivors": FIVE[:4]}),
+        ({}, {"view": bytes(32)}),
+    ],
+)
 def test_signatures_of_another_attempt(
     world: World, in_context: dict[str, Any], changes: dict[str, Any]
 ) -> None:
