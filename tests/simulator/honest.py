@@ -147,7 +147,7 @@ class HonestWorld:
         self._suspects: list[str] = []
         self._tried: set[str] = set()
         self._suspect = ""
-        self._blocked = False
+        self._blocked = self._more_needed = False
         self._named: set[str] = set()
         self._log(f"{n_clients} clients, {self.federation.policy}, {self.trouble}, {fate.rates}")
 
@@ -554,6 +554,7 @@ class HonestWorld:
     def _aborted(self, aborted: RoundAbortedError) -> None:
         self._log(f"aborted: {aborted}")
         self._blocked = "take it off the list" in str(aborted)
+        self._more_needed = "Enrol others first" in str(aborted)
         self.fate.tally["rounds aborted"] += 1
         self._check_findings(aborted.findings)
         self._findings = [one for one in aborted.findings if one.members]
@@ -746,12 +747,13 @@ class HonestWorld:
             if self._blocked and self._suspect in latest.suspended:
                 drop.append(self._suspect)
             add: list[str] = []
-            if len(latest) - len(drop) < 3:
+            if len(latest) - len(drop) < 3 or self._more_needed:
                 add = [self.members.newcomer() for _ in range(self.members.together(3))]
             if drop or back or add or self._locked_out:
-                if not self._new_list(drop=drop, back=back, add=add):
-                    add = [self.members.newcomer() for _ in range(self.members.together(4))]
-                    self._new_list(drop=drop, back=back, add=add)
+                while not self._new_list(drop=drop, back=back, add=add) and len(add) < 8:
+                    more = 1 if add else self.members.together(4)
+                    add += [self.members.newcomer() for _ in range(more)]
+                self._more_needed = False
                 self._locked_out = False
         for host in self._hosts:
             self._catch_up(host)
