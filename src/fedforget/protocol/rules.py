@@ -98,8 +98,9 @@ def requirements(
     if reason is not None:
         raise ChangedParticipantsError(reason)
     quorums = [Quorum(frozenset(membership.position), whole.signers)]
-    if known and len(known) < n:
+    if known_quorum.signers <= len(known) < n:
         # Deltas among the counted members may go on meanwhile; the two must not pass each other by.
+        # Where too few of them are left to sign, there can be no delta either.
         quorums.append(known_quorum)
     return Requirements(membership.active, True, whole.present, tuple(quorums))
 
