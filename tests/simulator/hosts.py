@@ -177,6 +177,8 @@ class ClientHost:
         if self.process is not None:
             self.process.adopt(membership, alone=self.alone)
             self._store_ledger(self.process.ledger)
+        elif self.ledger is not None and self.alone:
+            self._store_ledger(with_fields(self.ledger, joins_alone=True))
 
     def leave(self, *, alone: bool) -> None:
         """Its operator wants it to leave."""

@@ -197,7 +197,8 @@ class ServerView:
         policy, n = self._federation.policy, len(membership)
         known = {one for one in ledger.place.counted or () if one in membership}
         fewest = policy.thresholds(n, len(known)).signers if known else 1
-        enough = len(signers & known) >= fewest or not known
+        # Where so few are left that they can never sign, they are not asked.
+        enough = len(signers & known) >= fewest or fewest > len(known) or not known
         if context.kind == "full":
             enough = enough and len(signers) >= policy.thresholds(n).signers
         if name not in signers or not enough:
