@@ -60,14 +60,18 @@ def median(*arguments: object, repeats: int = 5) -> float:
 
 
 def set_up(folder: Path) -> Path:
-    """A federation with one client in it; returns the client's directory."""
+    """A federation; returns the directory of the client that is to hold records."""
     names = folder / "features.csv"
     lines = ["name,low,high", *(f"x{column},0,1" for column in range(FEATURES))]
     names.write_text("\n".join(lines), encoding="utf-8")
     server, client = folder / "server", folder / "client"
     fedforget("server", "init", server, "--name", "f", "--clusters", K, "--features", names)
-    fedforget("client", "init", client, "--name", "c")
-    fedforget("server", "enrol", server, "--client", client / "enrolment.json")
+    members: list[object] = []
+    # A federation has three members at least; two of them stay empty.
+    for name, place in (("c", client), ("d", folder / "d"), ("e", folder / "e")):
+        fedforget("client", "init", place, "--name", name)
+        members += ["--client", place / "enrolment.json"]
+    fedforget("server", "enrol", server, *members)
     file, epoch = server / "federation.toml", server / "epoch-1.json"
     fedforget("client", "join", client, "--federation", file, "--epoch", epoch)
     return client
