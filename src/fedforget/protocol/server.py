@@ -471,10 +471,16 @@ class Server:
                     f". Nothing of {gone[0]} is counted: if it has left, or does not come, take it"
                     " off the list (server enrol --gone)"
                 )
+            away = sorted(self.membership.suspended & counted.keys())
+            if away and len(stage.needed.allowed) < stage.needed.present:
+                advice = (
+                    f". {away[0]} is suspended: let it come back (server enrol --resume), or take"
+                    " it off the list and enrol others"
+                )
             raise self._abort(
                 f"{_who(gone, counted)}{where}: {error}; nothing was learnt{advice}"
                 if gone
-                else f"{error}; nothing was learnt"
+                else f"{error}; nothing was learnt{advice}"
             ) from None
 
     def _announce(self, stage: Advertising) -> list[Outgoing]:
