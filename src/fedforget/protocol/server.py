@@ -314,7 +314,16 @@ class Server:
             if self._says(one):
                 found[name] = one
         if lock is not None and lock.round == self.ledger.place.round + 1:
-            return tuple(found[name] for name in lock.left if name in found)
+            leaving = [name for name in lock.left if name in self.membership.active]
+            silent = [name for name in leaving if name not in found]
+            if silent:
+                # Without its statement another set would come out, which no client would sign.
+                raise RoundAbortedError(
+                    f"{silent[0]} was to leave with a set that was signed since the last commit and"
+                    f" has not said so under the list of epoch {self.membership.epoch}: let it come"
+                    " back and take that list over, or suspend it; nothing was learnt"
+                )
+            return tuple(found[name] for name in leaving)
         leavers = list(found.values())
         policy, counted = self.federation.policy, self.counted
         together = [one for one in leavers if one.name in counted]
