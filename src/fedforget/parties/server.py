@@ -130,17 +130,22 @@ class ServerParty:
         """Every membership list, in their order."""
         return [one.membership for one in self._signed_lists()]
 
+    def _latest(self) -> SignedMembership | None:
+        """The list in force, None before anybody is enrolled."""
+        rows = self._db.execute("SELECT data FROM list ORDER BY epoch DESC LIMIT 1")
+        return SignedMembership.parse(rows[0][0]) if rows else None
+
     def document(self) -> MembershipDocument | None:
         """The list in force, as members get it."""
-        rows = self._db.execute("SELECT data FROM list ORDER BY epoch DESC LIMIT 1")
-        return MembershipDocument.of(SignedMembership.parse(rows[0][0])) if rows else None
+        latest = self._latest()
+        return None if latest is None else MembershipDocument.of(latest)
 
     def membership(self) -> Membership:
         """The list in force."""
-        rows = self._db.execute("SELECT data FROM list ORDER BY epoch DESC LIMIT 1")
-        if not rows:
+        latest = self._latest()
+        if latest is None:
             raise ServerError("nobody is enrolled: run server enrol first")
-        return SignedMembership.parse(rows[0][0]).membership
+        return latest.membership
 
     def enrol(
         self,
@@ -164,7 +169,8 @@ class ServerParty:
         afresh : begin an epoch with the same members.  What they have signed since the last commit
             binds them less then: after a restore, this server may not know it.
         """
-        before = self.lists()[-1] if self.lists() else None
+        latest = self._latest()
+        before = None if latest is None else latest.membership
         members = {} if before is None else {one.name: one for one in before.members}
         enrolments = dict(enrolments or {})
         if not (enrolments or gone or suspend or resume or (afresh and members)):
@@ -386,6 +392,7 @@ class ServerParty:
         """
         greetings = list(greetings)
         signed = self._signed_lists()
+        own = len(signed)
         known = {one.membership.epoch for one in signed}
         letters: dict[int, bytes] = {}
         for greeting in greetings:
@@ -396,7 +403,6 @@ class ServerParty:
         signed.sort(key=lambda one: one.membership.epoch)
         lists = [one.membership for one in signed]
         before = self.ledger()
-        own = len(self.lists())
         check_lists(signed, self.federation.protocol_federation())
         attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
@@ -483,7 +489,7 @@ class ServerParty:
 
     def needs_full_round(self) -> bool:
         """Whether the next round, if nobody asks for another one, is a full one."""
-        return not self.lists() or self.protocol.kind_needed() == "full"
+        return self._latest() is None or self.protocol.kind_needed() == "full"
 
     def audit(self) -> dict[str, Any]:
         """Recompute the model from the aggregate, walk the log and the history."""

@@ -247,11 +247,11 @@ class Client:
         kind = type(body).__name__
         raise OutOfOrderError(f"{kind} does not come after {type(stage).__name__}")
 
-    def _check_federation(self, context: Context) -> None:
+    def _check_federation(self, told: Context | Who) -> None:
         ours = self.federation
-        if context.federation != ours.identifier:
+        if told.federation != ours.identifier:
             raise WrongFederationError("the message belongs to another federation")
-        if context.configuration != ours.configuration:
+        if told.configuration != ours.configuration:
             raise WrongFederationError("the server has another configuration of this federation")
 
     def _requirements(self, context: Context) -> Requirements:
@@ -262,10 +262,7 @@ class Client:
     # -- greetings -----------------------------------------------------------------------------
 
     def _present(self, who: Who) -> bytes:
-        if who.federation != self.federation.identifier:
-            raise WrongFederationError("the message belongs to another federation")
-        if who.configuration != self.federation.configuration:
-            raise WrongFederationError("the server has another configuration of this federation")
+        self._check_federation(who)
         ledger, place = self.ledger, self.ledger.place
         if ledger.left:
             raise SuspendedError(f"{self.name} has left, and says nothing any more")
