@@ -803,7 +803,6 @@ class HonestWorld:
         )
 
     def _summary(self) -> None:
-        self.fate.tally["shown by groups and leavers that cross"] += self.view.consequences
         if self._mischief is not None and self._mischief.done:
             how = "named" if "named" in self._named else "paired" if self._named else "unnamed"
             self.fate.tally[f"spoiler, {self._spoiler_kind}: {how}"] += 1

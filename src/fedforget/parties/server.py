@@ -179,6 +179,8 @@ class ServerParty:
             if name not in members:
                 raise ServerError(f"{name} is not a member")
         for name in gone:
+            if name in enrolments:
+                raise ServerError(f"{name} cannot go and come with one list: renew its key instead")
             del members[name]
         for name, key in enrolments.items():
             self._check_enrolment(name, key, members, renew)

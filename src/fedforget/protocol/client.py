@@ -105,6 +105,7 @@ from fedforget.protocol.rules import (
     check_advertised,
     check_leavers,
     fewest_together,
+    groups_of,
     requirements,
 )
 from fedforget.protocol.shares import SHARE_BYTES, fingerprint, split
@@ -476,7 +477,7 @@ class Client:
         # Whoever leaves before it was ever counted sends nothing that could show.
         if self.name in counted or ledger.joins_alone or self.name in context.leaving:
             return
-        check_company(self.name, self.lists[0], self.membership, self.federation, context.leaving)
+        check_company(self.name, self.membership, self.federation, context.leaving)
 
     def _check_capacity(self, context: Context) -> None:
         full, capacity = self.membership.capacity, context.capacity
@@ -553,11 +554,13 @@ class Client:
             return current
         fewest = fewest_together(self.membership, self.federation.policy)
         counted = ledger.place.counted or {}
-        together = [name for name in listed if name in counted]
-        if not leaving.alone and self.name in counted and len(together) < fewest:
+        mine = [one for one in groups_of(self.membership, counted) if self.name in one]
+        together = mine[0].intersection(listed) if mine else ()
+        if mine and not leaving.alone and len(together) < fewest:
             raise AloneError(
-                f"{len(together)} members leave in this round; with fewer than {fewest},"
-                f" {self.name}'s histogram would show (`client leave --alone` accepts that)"
+                f"{len(together)} members of those who came together leave in this round; with"
+                f" fewer than {fewest}, {self.name}'s histogram would show (`client leave --alone`"
+                " accepts that)"
             )
         return empty
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fedforget.protocol.errors import (
     BadSignatureError,
@@ -96,17 +97,17 @@ def next_list(
     capacity: int,
 ) -> Membership:
     """The membership list that follows another one at a place."""
-    listed = tuple(sorted(members, key=lambda member: member.name))
-    known = set() if before is None else set(before.position)
+    epoch = 1 if before is None else before.epoch + 1
+    known: Mapping[str, int] = {} if before is None else before.since
+    listed = sorted(members, key=lambda member: member.name)
     return Membership(
         federation=federation,
-        epoch=1 if before is None else before.epoch + 1,
+        epoch=epoch,
         previous=BEGINNING if before is None else before.digest,
         after=place.link,
         after_round=place.round,
         counted=tuple(sorted(place.counted or ())),
-        joined=tuple(member.name for member in listed if member.name not in known),
-        members=listed,
+        members=tuple(replace(one, since=known.get(one.name, epoch)) for one in listed),
         capacity=capacity,
     )
 
@@ -127,10 +128,13 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
         )
     if not lists:
         return
-    if set(membership.joined) != set(membership.position) - set(lists[-1].position):
-        raise ForkError(
-            f"the list of epoch {membership.epoch} does not tell who came with it as it should"
-        )
+    known = lists[-1].since
+    for name, since in membership.since.items():
+        if since != known.get(name, membership.epoch):
+            raise ForkError(
+                f"the list of epoch {membership.epoch} tells something else of when {name} came"
+                " than the list before"
+            )
     if place.round > membership.after_round:
         raise ForkError(
             f"the list of epoch {membership.epoch} was made after round {membership.after_round},"

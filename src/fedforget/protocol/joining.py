@@ -12,7 +12,7 @@ from fedforget.protocol.history import Place, check_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.ledger import Ledger
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.rules import fewest_together
+from fedforget.protocol.rules import fewest_together, groups_of
 
 
 def newcomer(membership: Membership, n_features: int) -> Ledger:
@@ -36,28 +36,27 @@ def check_adoption(
     check_list(lists, membership, place)
     if alone or (ledger is not None and ledger.joins_alone):
         return
-    first = lists[0] if lists else membership
     if name not in membership.counted:
-        check_company(name, first, membership, federation)
+        check_company(name, membership, federation)
     elif lists:
-        _check_rest_of_group(name, first, lists[-1], membership, federation)
+        _check_rest_of_group(name, lists[-1], membership, federation)
 
 
 def check_company(
     name: str,
-    first: Membership,
     membership: Membership,
     federation: Federation,
     leaving: Sequence[str] = (),
 ) -> None:
     """Refuse to join with so few that the next sum would show this client's histogram.
 
-    Its company are those who came with the same list, ``first``, are still there and do not leave.
-    Those of the first list of all have no sum before them.
+    Its company are those who came with the same list, are still there and do not leave.  Those of
+    the first list of all have no sum before them.
     """
     if membership.epoch == 1:
         return
-    together = (set(first.joined) & set(membership.position)) - set(leaving)
+    since = membership.since
+    together = {one for one in since if since[one] == since[name]} - set(leaving)
     fewest = fewest_together(membership, federation.policy)
     if len(together) < fewest:
         raise AloneError(
@@ -68,7 +67,6 @@ def check_company(
 
 def _check_rest_of_group(
     name: str,
-    first: Membership,
     before: Membership,
     membership: Membership,
     federation: Federation,
@@ -78,9 +76,9 @@ def _check_rest_of_group(
     Sums hold the group as a whole.  What a dropped member had shows, so what is left of the group
     shows as well, and must be large enough to hide this client.
     """
-    group = set(first.joined) & set(membership.counted)
-    dropped = (group & set(before.position)) - set(membership.position)
-    rest = group & set(membership.position)
+    groups = groups_of(before, membership.counted)
+    group = next((one for one in groups if name in one), frozenset())
+    dropped, rest = group - set(membership.position), group & set(membership.position)
     fewest = fewest_together(membership, federation.policy)
     if dropped and len(rest) < fewest:
         raise AloneError(

@@ -53,11 +53,19 @@ _DOMAIN = b"fedforget membership 2\0"
 
 
 class Member(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One line of the list.  A suspended member stays counted and takes no part."""
+    """One line of the list.
+
+    Attributes
+    ----------
+    name, key : who it is, and its identity key.
+    suspended : a suspended member stays counted and takes no part.
+    since : the epoch it came with.  Those who came together are in the same sums.
+    """
 
     name: Name
     key: Key
     suspended: bool = False
+    since: Number = 0
 
 
 class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, dict=True):
@@ -70,7 +78,6 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     previous : digest of the list before, ``BEGINNING`` for the first.
     after, after_round : link and number of the last commit when the list was made.
     counted : whom that commit counts, sorted.
-    joined : who was not on the list before, sorted.
     members : sorted by name.
     capacity : the most different bins that the members' histograms together can have.
     """
@@ -81,19 +88,21 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     after: Digest
     after_round: Number
     counted: Names
-    joined: Names
     members: Annotated[tuple[Member, ...], Meta(max_length=MAX_MEMBERS)]
     capacity: Number
 
     def __post_init__(self) -> None:
         names = tuple(member.name for member in self.members)
-        for some in (names, self.counted, self.joined):
+        for some in (names, self.counted):
             if list(some) != sorted(set(some)):
                 raise ValueError("the names of a membership list must be sorted and different")
-        if not set(self.joined) <= set(names):
-            raise ValueError("somebody joined who is not on the list")
         if self.epoch < 1:
             raise ValueError("epochs are numbered from 1")
+        for member in self.members:
+            if not 1 <= member.since <= self.epoch:
+                raise ValueError(
+                    f"{member.name} cannot have come with list {member.since} of {self.epoch}"
+                )
         if self.counted and not self.after_round:
             raise ValueError("nothing is counted before the first commit")
         if not 1 <= self.capacity <= MAX_CAPACITY:
@@ -126,6 +135,16 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     @cached_property
     def suspended(self) -> frozenset[str]:
         return frozenset(member.name for member in self.members if member.suspended)
+
+    @cached_property
+    def since(self) -> Mapping[str, int]:
+        """The epoch with which each member came."""
+        return {member.name: member.since for member in self.members}
+
+    @cached_property
+    def joined(self) -> tuple[str, ...]:
+        """Who was not on the list before, sorted."""
+        return tuple(member.name for member in self.members if member.since == self.epoch)
 
     @cached_property
     def position(self) -> Mapping[str, int]:

@@ -89,8 +89,8 @@ from fedforget.protocol.rules import (
     check_advertised,
     check_leavers,
     fewest_counted,
-    fewest_together,
     joiners,
+    may_leave,
     requirements,
     why_no_delta,
 )
@@ -304,7 +304,7 @@ class Server:
         return lock if lock is not None and (lock.round, lock.membership) == here else None
 
     def _leavers(self, needed: Requirements) -> tuple[LeaveStatement, ...]:
-        """Those who may leave in this round: enough of them together, or those who go alone."""
+        """Those who may leave in this round: enough of a group, or those who go alone."""
         lock = self.ledger.lock
         found = {}
         for name, greeting in sorted(self.present.items()):
@@ -324,15 +324,12 @@ class Server:
                     " back and take that list over, or suspend it; nothing was learnt"
                 )
             return tuple(found[name] for name in leaving)
-        leavers = list(found.values())
         policy, counted = self.federation.policy, self.counted
-        together = [one for one in leavers if one.name in counted]
-        if len(together) < fewest_together(self.membership, policy):
-            leavers = [one for one in leavers if one.alone or one.name not in counted]
-        gone = {one.name for one in leavers}
+        wishes = {name: one.alone for name, one in found.items()}
+        gone = may_leave(self.membership, policy, wishes, counted)
         staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
         too_few = 0 < staying < fewest_counted(self.membership, policy)
-        return () if too_few else tuple(leavers)
+        return () if too_few else tuple(found[name] for name in sorted(gone))
 
     def _says(self, one: LeaveStatement) -> bool:
         """Whether a leave statement is for this list and place."""
