@@ -255,6 +255,8 @@ def test_leaving_waits_for_others_or_goes_alone(study: Study) -> None:
         "alone": False,
         "fewest_together": 3,
         "fewest_who_stay": 3,
+        "came_with": ["Aarhus", "Coimbra", "Dresden"],
+        "must_be_dropped": False,
     }
     assert study.round()["left"] == []
     assert study("server", "status", "server")["records"] == 240

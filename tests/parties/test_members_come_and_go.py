@@ -196,6 +196,42 @@ def test_a_leaver_that_is_suspended_meanwhile(tmp_path: Path) -> None:
     world.check_sums()
 
 
+def test_one_of_a_small_group_is_dropped_and_the_others_of_it_are_asked(tmp_path: Path) -> None:
+    """No round lets it leave, even alone: what the two others have would show."""
+    world = World(tmp_path).set_up().fill(20)
+    world.round()
+    others = ("dresden", "evora", "faro")
+    more = world.with_others(*others)
+    with open_server(world.server) as server:
+        document = server.enrol({name: more.make_client(name) for name in others})
+    for name in more.names:
+        more.join(name, document)
+    assert more.round()["kind"] == "full"
+    leave(more, "dresden", alone=True)
+    assert more.round()["left"] == []
+    rest = more.without("dresden")
+    with open_server(world.server) as server:
+        document = server.enrol(gone=["dresden"])
+    for name in NAMES:
+        shown = rest.join(name, document).will_show()
+        assert any("evora, faro: what is left of those who came with list 2" in s for s in shown)
+    for name in ("evora", "faro"):
+        with pytest.raises(AloneError, match="the list drops dresden"):
+            rest.join(name, document)
+        rest.join(name, document, alone=True)
+    assert rest.round()["kind"] == "full"
+    rest.check_sums()
+    rest.check_audits()
+
+
+def test_nobody_goes_and_comes_with_one_list(tmp_path: Path) -> None:
+    world = World(tmp_path, FIVE).set_up().fill(5)
+    with open_server(world.server) as server:
+        enrolment = {"bologna": "11" * 32}
+        with pytest.raises(ServerError, match="cannot go and come with one list"):
+            server.enrol(enrolment, gone=["bologna"])
+
+
 # -- joining -----------------------------------------------------------------------------------
 
 

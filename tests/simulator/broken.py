@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
@@ -17,6 +17,7 @@ from fedforget.protocol.gathering import Decided, Outgoing, Result
 from fedforget.protocol.history import Place
 from fedforget.protocol.ledger import Event, Followed, Ledger, Lock, Pending
 from fedforget.protocol.masks import AttemptSecrets, View, self_mask
+from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import (
     Body,
     Context,
@@ -108,6 +109,26 @@ class LetsOneLeave(Client):
 
     def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
         with patch("fedforget.protocol.history.check_leavers", lambda *arguments: None):
+            return super()._with_notice(ledger, letter)
+
+
+def _one_group(membership: Membership, counted: Iterable[str]) -> list[frozenset[str]]:
+    return [frozenset(name for name in counted if name in membership)]
+
+
+class LetsGroupsPart(Client):
+    """Counts all leavers together, whoever came with whom."""
+
+    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+        with patch.object(client_module, "groups_of", _one_group):
+            return super()._plain_input(ledger, context, opening)
+
+    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[Stage, Ledger, Body]:
+        with patch("fedforget.protocol.rules.groups_of", _one_group):
+            return super()._consent(stage, survivors)
+
+    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+        with patch("fedforget.protocol.rules.groups_of", _one_group):
             return super()._with_notice(ledger, letter)
 
 
@@ -360,6 +381,13 @@ class CommitsTwice(ServerHost):
         self._result = None
 
 
+class NamesNobody(Server):
+    """Does not write down who misbehaved."""
+
+    def _find(self, finding: Finding) -> None:
+        pass
+
+
 class RecoversWithoutAFullRound(ServerHost):
     """Goes on with the aggregate of the backup."""
 
@@ -408,6 +436,7 @@ FLAWS = {
         seed=250,
     ),
     "lets one leave": Flaw(Parties(client=LetsOneLeave), _EXPOSED, lying=True),
+    "lets groups part": Flaw(Parties(client=LetsGroupsPart), _EXPOSED, lying=True),
     "masks from the attempt alone": Flaw(
         Parties(client=MasksFromTheAttemptAlone), ("under one mask",), lying=True
     ),
@@ -432,6 +461,7 @@ FLAWS = {
     "remembers refusals": Flaw(
         Parties(client=RemembersRefusals), ("although it refused a message",)
     ),
+    "names nobody": Flaw(Parties(server=NamesNobody), ("is not named",), trouble="spoiler"),
     "trusts its directory": Flaw(
         Parties(client=TrustsItsDirectory), (*_BASE, *_SUM), trouble="client restored", seed=25
     ),

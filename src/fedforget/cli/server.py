@@ -157,7 +157,8 @@ def enrol(
         list[Path] | None, typer.Option(help="Enrolment file of a client; once for each.")
     ] = None,
     gone: Annotated[
-        list[str] | None, typer.Option(help="A member to be taken off the list.")
+        list[str] | None,
+        typer.Option(help="A member to be taken off the list; what is counted of it will show."),
     ] = None,
     renew: Annotated[
         list[str] | None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedforget.parties.federation_file import FederationFile
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.rules import fewest_together
+from fedforget.protocol.rules import fewest_together, groups_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,17 @@ class Joined:
     def suspended(self) -> list[str]:
         return sorted(self.membership.suspended)
 
+    def _small_rests(self, fewest: int) -> list[tuple[int, list[str]]]:
+        """What is left of the groups from which somebody is dropped, where that is little."""
+        if self.before is None:
+            return []
+        found, listed = [], self.membership
+        for group in groups_of(self.before, listed.counted):
+            rest = sorted(group & set(listed.position))
+            if group != set(rest) and 0 < len(rest) < fewest:
+                found.append((self.before.since[rest[0]], rest))
+        return found
+
     def will_show(self) -> list[str]:
         """What the sums of the coming rounds will tell the server, beyond what they always do."""
         listed, policy = self.membership, self.federation.policy()
@@ -53,6 +64,11 @@ class Joined:
             f"{name} is dropped while it is counted: the next full round shows its whole histogram"
             for name in self.went
             if name in listed.counted
+        ]
+        lines += [
+            f"{', '.join(rest)}: what is left of those who came with list {epoch}; with so few, the"
+            " same round shows the sum of their histograms, and each of them is asked"
+            for epoch, rest in self._small_rests(fewest)
         ]
         return lines + [
             f"{name} is suspended: what it changed since round {listed.after_round} may show"
