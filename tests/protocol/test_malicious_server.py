@@ -784,6 +784,35 @@ def test_leavers_that_say_alone_do_not_speak_for_those_who_stay() -> None:
     assert everyone.round("full").total == everyone.total(list(dropping.position))
 
 
+@pytest.mark.parametrize("way_out", ["resumed", "dropped"])
+def test_a_leaver_that_is_suspended_holds_the_others_up_and_the_error_says_what_helps(
+    way_out: str,
+) -> None:
+    """The set with three leavers was signed: no other may come out at this place."""
+    everyone = Everyone(7, seed="suspended leaver")
+    everyone.round("full")
+    gone = everyone.names[:3]
+    everyone.leave(gone)
+    everyone.greet()
+    everyone.ask(everyone.until(Stage.UNMASK, "delta"))
+    everyone.adopt(everyone.members(everyone.names, suspended=gone[:1]))
+    everyone.greet()
+    with pytest.raises(RoundAbortedError, match=r"c000 of that group is suspended.*--resume"):
+        everyone.round("delta")
+    if way_out == "resumed":
+        everyone.adopt(everyone.members(everyone.names))
+        everyone.greet()
+        assert everyone.round("delta").left == gone
+        return
+    everyone.adopt(everyone.members(everyone.names[1:]))
+    everyone.greet()
+    with pytest.raises(RoundAbortedError, match=r"client leave --alone"):
+        everyone.round("full")
+    everyone.leave(gone[1:], alone=gone[1:])
+    everyone.greet()
+    assert everyone.round("full").left == gone[1:]
+
+
 def test_a_group_may_leave_as_a_whole_and_any_part_that_hides_both_sides() -> None:
     for seed, founders, joiners, gone in (
         ("all newcomers", 4, 3, ("d000", "d001", "d002")),

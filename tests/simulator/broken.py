@@ -381,13 +381,6 @@ class CommitsTwice(ServerHost):
         self._result = None
 
 
-class NamesNobody(Server):
-    """Does not write down who misbehaved."""
-
-    def _find(self, finding: Finding) -> None:
-        pass
-
-
 class RecoversWithoutAFullRound(ServerHost):
     """Goes on with the aggregate of the backup."""
 
@@ -461,7 +454,6 @@ FLAWS = {
     "remembers refusals": Flaw(
         Parties(client=RemembersRefusals), ("although it refused a message",)
     ),
-    "names nobody": Flaw(Parties(server=NamesNobody), ("is not named",), trouble="spoiler"),
     "trusts its directory": Flaw(
         Parties(client=TrustsItsDirectory), (*_BASE, *_SUM), trouble="client restored", seed=25
     ),
@@ -493,9 +485,7 @@ FLAWS = {
     "blames the complainer": Flaw(
         Parties(server=BlamesTheComplainer), ("honest members are blamed",), trouble="spoiler"
     ),
-    "names nobody": Flaw(
-        Parties(server=NamesNobody), ("does not become whole",), trouble="spoiler"
-    ),
+    "names nobody": Flaw(Parties(server=NamesNobody), ("and is not named",), trouble="spoiler"),
     "stores in two steps": Flaw(
         Parties(server_host=StoresInTwoSteps),
         _SUM,

@@ -248,15 +248,24 @@ class HonestWorld:
             self._deed = content.context.attempt, witnesses
             self.fate.tally["deeds of spoilers that arrived"] += 1
             if not witnesses:
-                self._check_named()
+                self._check_named(self.server.running.findings)
 
     def _is_of_this_attempt(self, context: Context) -> bool:
         stage = self.server.running.stage
         return not isinstance(stage, Idle | Asking) and stage.context == context
 
-    def _check_named(self) -> None:
+    def _is_seen(self, stage: Masking) -> bool:
+        """Whether somebody who can notice what the spoiler did is among enough survivors."""
+        attempt, witnesses = self._deed
+        alive = stage.gathering.present
+        try:
+            stage.needed.check_present(alive)
+        except ProtocolError:
+            return False
+        return attempt == stage.context.attempt and not witnesses.isdisjoint(alive)
+
+    def _check_named(self, findings: Collection[Finding]) -> None:
         """Whoever spoils where the server or an honest survivor sees it is named, or in a pair."""
-        findings = self.server.running.findings
         if not any(self._spoiler in finding.members for finding in findings):
             raise ViolationError(
                 f"{self._spoiler} spoilt the attempt ({self._spoiler_kind}) and is not named"
@@ -569,17 +578,17 @@ class HonestWorld:
         if not server.waiting_for or waited >= PATIENCE or self.fate.strikes("impatient"):
             self._log(f"{server.stage.title} ends without {server.waiting_for}")
             attempt, masking = server.ledger.attempt, isinstance(server.stage, Masking)
+            seen = isinstance(server.stage, Masking) and self._is_seen(server.stage)
             try:
                 messages = self.server.advance()
             finally:
                 self._check_findings(server.findings)
+                if seen:
+                    self._check_named(server.findings)
             if server.ledger.attempt != attempt:
                 self.fate.tally["attempts with more room"] += 1
             if masking and isinstance(server.stage, Consenting):
                 self._took_part = server.stage.alive
-                deed, witnesses = self._deed
-                if deed == attempt and witnesses & set(server.stage.alive):
-                    self._check_named()
             self._begin_stage(messages)
         elif waited == ASK_AGAIN:
             late = set(server.waiting_for)

@@ -338,8 +338,8 @@ def leave(
             words = (
                 f"{safe(name)} is taken out by the first round in which at least {fewest} members"
                 " that came with the same list leave together; until then it takes part, and what"
-                " was last counted of it stays in the model. client leave --alone does not wait: then what it had reported"
-                " shows."
+                " was last counted of it stays in the model. client leave --alone does not wait:"
+                " then what it had reported shows."
             )
         console.print(words, soft_wrap=True)
         console.print(

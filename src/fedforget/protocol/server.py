@@ -88,7 +88,9 @@ from fedforget.protocol.rules import (
     Requirements,
     check_advertised,
     check_leavers,
+    check_parting,
     fewest_counted,
+    groups_of,
     joiners,
     may_leave,
     requirements,
@@ -323,6 +325,8 @@ class Server:
                     f" has not said so under the list of epoch {self.membership.epoch}: let it come"
                     " back and take that list over, or suspend it; nothing was learnt"
                 )
+            alone = {name for name in leaving if found[name].alone}
+            self._check_groups(set(leaving), alone)
             return tuple(found[name] for name in leaving)
         policy, counted = self.federation.policy, self.counted
         wishes = {name: one.alone for name, one in found.items()}
@@ -330,6 +334,18 @@ class Server:
         staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
         too_few = 0 < staying < fewest_counted(self.membership, policy)
         return () if too_few else tuple(found[name] for name in sorted(gone))
+
+    def _check_groups(self, leaving: set[str], alone: set[str]) -> None:
+        """End the attempt before it begins if these leavers would refuse to send what they must."""
+        policy = self.federation.policy
+        try:
+            for group in groups_of(self.membership, self.counted):
+                check_parting(self.membership, policy, group, leaving, alone)
+        except TooFewError as error:
+            raise RoundAbortedError(
+                f"{error}. A set with these leavers was signed since the last commit, so no other"
+                " can come out; nothing was learnt"
+            ) from None
 
     def _says(self, one: LeaveStatement) -> bool:
         """Whether a leave statement is for this list and place."""
