@@ -40,6 +40,8 @@ def list_digest(listed: dict[str, Any]) -> bytes:
         h(listed["after"]),
         listed["after_round"],
         listed["counted"],
+        sorted(listed["dropped"].items()),
+        listed["former"],
         members,
         listed["capacity"],
     ]

@@ -444,6 +444,8 @@ def test_membership_lists(world: World, tmp_path: Path) -> None:
         {"after": "11" * 32},
         {"previous": "11" * 32},
         {"counted": []},
+        {"dropped": {"nobody": 1}},
+        {"former": ["aarhus"]},
         {"counted": ["coimbra", "aarhus"]},
         {"members": [lines[0] | {"since": 2}, *lines[1:]]},
         {"members": [lines[0] | {"since": 0}, *lines[1:]]},
@@ -499,6 +501,8 @@ def _fingerprint(document: MembershipDocument) -> str:
         bytes.fromhex(document.after),
         document.after_round,
         document.counted,
+        sorted(document.dropped.items()),
+        document.former,
         [(one.name, bytes.fromhex(one.key), one.suspended, one.since) for one in document.members],
         document.capacity,
     ]

@@ -429,6 +429,8 @@ def membership(rng: random.Random, names: list[str], suspended: list[str]) -> di
         rng.randbytes(32),
         rng.randrange(2**40),
         sorted([*suspended, "gone"]),
+        [["gone", rng.randrange(1, epoch + 1)]],
+        sorted(["back", names[1]]),
         [[name, keys[name], name in suspended, since[name]] for name in names],
         rng.randrange(1, 70_000),
     ]

@@ -941,7 +941,11 @@ LISTS: dict[str, tuple[dict[str, Any], type[ProtocolError]]] = {
     "somebody came who was there": ({"since": {OTHER: 2}}, ForkError),
     "somebody was there who came": ({"since": {"c003": 2, OTHER: 2}}, ForkError),
     "another was counted": ({"counted": (ME, OTHER)}, ForkError),
-    "one more was counted": ({"counted": ("c000", "c001", "c002", "c003", "d000")}, ForkError),
+    "one more was counted": (
+        {"counted": ("c000", "c001", "c002", "c003", "d000"), "dropped": (("d000", 1),)},
+        ForkError,
+    ),
+    "somebody was there before": ({"former": ("d000",)}, ForkError),
 }
 
 

@@ -929,8 +929,8 @@ def test_a_joiner_that_is_alone_refuses(count: int) -> None:
     for name in newcomers:
         identity, federation = everyone.identities[name], everyone.federation
         with pytest.raises(AloneError):
-            check_adoption(name, identity, federation, [], place, None, alone=False)
-        check_adoption(name, identity, federation, [], place, None, alone=True)
+            check_adoption(name, identity, federation, [], [place], None, alone=False)
+        check_adoption(name, identity, federation, [], [place], None, alone=True)
     everyone.greet()
     step = everyone.ask(everyone.server.open("full"))
     assert set(step.refusals) == set(newcomers)

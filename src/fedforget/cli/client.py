@@ -64,7 +64,13 @@ def init(
 @app.command()
 def join(
     folder: Folder,
-    epoch: Annotated[Path, typer.Option(help="The membership list that the server signed.")],
+    epoch: Annotated[
+        list[Path],
+        typer.Option(
+            help="The membership list that the server signed; several, in their order, to take"
+            " them over as one."
+        ),
+    ],
     federation: Annotated[
         Path | None, typer.Option(help="The federation file, the first time.")
     ] = None,
@@ -95,14 +101,14 @@ def join(
 
     with plain_errors():
         given = None if federation is None else FederationFile.read(federation)
-        document = read_membership(epoch)
+        documents = [read_membership(path) for path in epoch]
         with open_client(folder) as party:
-            plan = party.plan_join(given, document, alone=alone)
+            plan = party.plan_join(given, *documents, alone=alone)
             if not as_json:
                 show_join(plan, party.name)
                 if not yes and sys.stdin.isatty():
                     typer.confirm("Is this the list that the others have? Accept it?", abort=True)
-            party.join(given, document, alone=alone)
+            party.join(given, *documents, alone=alone)
             name = party.name
     words = f"{safe(name)} follows the list of epoch {plan.membership.epoch}."
     show(plain_join(plan), as_json, lambda: console.print(words))

@@ -218,7 +218,8 @@ def enrol(
                 afresh=afresh,
             )
             _write_list(path, document)
-            plan = Joined(party.federation, before, document.signed().membership)
+            opened = party.opened_since_the_last_commit()
+            plan = Joined(party.federation, before, document.signed().membership, opened)
 
     def in_words() -> None:
         show_join(plan)

@@ -50,7 +50,16 @@ from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.history import check_lists, walk
 from fedforget.protocol.joining import check_adoption, newcomer
 from fedforget.protocol.keys import Identity, digest_of
-from fedforget.protocol.ledger import Event, Followed, InputFixed, Leaving, Ledger, dump, load
+from fedforget.protocol.ledger import (
+    Event,
+    Followed,
+    InputFixed,
+    Leaving,
+    Ledger,
+    dump,
+    load,
+    opened_since,
+)
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.text import check_name
 
@@ -162,12 +171,14 @@ class ClientParty:
     def join(
         self,
         federation: FederationFile | None,
-        document: MembershipDocument,
-        *,
+        *documents: MembershipDocument,
         alone: bool = False,
     ) -> Joined:
-        """Take the federation file and a membership list over; returns what comes with it."""
-        plan = self.plan_join(federation, document, alone=alone)
+        """Take the federation file and a membership list over; returns what comes with it.
+
+        Several lists that follow one another are taken over as one.
+        """
+        plan = self.plan_join(federation, *documents, alone=alone)
         ours = self.federation
         if ours is None:
             write_private(self.folder / FEDERATION, plan.federation.text().encode())
@@ -175,10 +186,12 @@ class ClientParty:
             self._configure(plan.federation)
         with self.store.transaction():
             self.store.put("federation", plan.federation.text())
-            self.store.add_list(plan.membership.epoch, document.signed().data)
+            for document in documents:
+                self.store.add_list(document.epoch, document.signed().data)
             ledger = self.stored_ledger()
             if ledger is None:
-                ledger = newcomer(plan.membership, self._n_features)
+                first = documents[0].signed().membership
+                ledger = newcomer(first, self._n_features)
             joins_alone = alone or ledger.joins_alone
             self._store_ledger(structs.replace(ledger, joins_alone=joins_alone))
         self._protocol = None
@@ -187,8 +200,7 @@ class ClientParty:
     def plan_join(
         self,
         federation: FederationFile | None,
-        document: MembershipDocument,
-        *,
+        *documents: MembershipDocument,
         alone: bool = False,
     ) -> Joined:
         """What joining with a list would mean; nothing changes."""
@@ -202,7 +214,8 @@ class ClientParty:
                 f"this client belongs to “{ours.name}”: {ours.difference(federation)}"
             )
         protocol = federation.protocol_federation()
-        membership = document.checked(protocol.server_key, protocol.identifier)
+        new = [one.checked(protocol.server_key, protocol.identifier) for one in documents]
+        membership = new[-1]
         room = federation.model.local_clusters * len(membership)
         if membership.capacity != room:
             raise ClientError(
@@ -210,8 +223,10 @@ class ClientParty:
                 f" can have {room}"
             )
         lists, ledger = self.lists(), self.stored_ledger()
-        check_adoption(self.name, self.identity, protocol, lists, membership, ledger, alone)
-        return Joined(federation, lists[-1] if lists else None, membership)
+        check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
+        before = lists[-1] if lists else None
+        opened = frozenset[str]() if ledger is None else opened_since(ledger.place, ledger.lock)
+        return Joined(federation, before, membership, opened)
 
     def _joined(self) -> FederationFile:
         if self.federation is None:
@@ -416,7 +431,8 @@ class ClientParty:
         again = dict.fromkeys(decoded_id(one) for one in held)
         again |= dict.fromkeys(self._held_though_forgotten())
         done = self.forget(list(again)) if again else None
-        ledger = structs.replace(before, base=None, pending=None, lock=None, recovering=True)
+        # What it has signed binds it still: the sum may have been opened.
+        ledger = structs.replace(before, base=None, pending=None, recovering=True)
         with self.store.transaction():
             self._store_ledger(ledger)
         self._protocol = None

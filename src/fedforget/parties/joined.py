@@ -11,11 +11,15 @@ from fedforget.protocol.rules import fewest_together, groups_of
 
 @dataclass(frozen=True)
 class Joined:
-    """A membership list beside the one before it: who came, went, and what will show."""
+    """A membership list beside the one before it: who came, went, and what will show.
+
+    ``opened`` are members whose inputs are in a sum that may be known without a commit.
+    """
 
     federation: FederationFile
     before: Membership | None
     membership: Membership
+    opened: frozenset[str] = frozenset()
 
     @property
     def came(self) -> list[str]:
@@ -44,7 +48,7 @@ class Joined:
         if self.before is None:
             return []
         found, listed = [], self.membership
-        for group in groups_of(self.before, listed.counted):
+        for group in groups_of(self.before, {*listed.counted, *self.opened}):
             rest = sorted(group & set(listed.position))
             if group != set(rest) and 0 < len(rest) < fewest:
                 found.append((self.before.since[rest[0]], rest))
@@ -62,9 +66,26 @@ class Joined:
             )
         lines += [
             f"{name} is dropped while it is counted: the next full round shows its whole histogram"
+            for name, _ in listed.dropped
+        ]
+        lines += [
+            f"{name} is dropped after a sum with it was begun: the next full round shows its whole"
+            " histogram"
             for name in self.went
+            if name in self.opened and name not in listed.counted
+        ]
+        lines += [
+            f"{name} has a new key: unless it brings what it had, the next full round shows its"
+            " whole histogram of before"
+            for name in self.changed_keys
             if name in listed.counted
         ]
+        if listed.epoch > 1:
+            lines += [
+                f"{name} was a member before: the next full round may show its whole histogram"
+                for name in listed.joined
+                if name in listed.returned
+            ]
         lines += [
             f"{', '.join(rest)}: what is left of those who came with list {epoch}; with so few, the"
             " same round shows the sum of their histograms, and each of them is asked"

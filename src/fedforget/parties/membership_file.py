@@ -46,6 +46,8 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
     after_round: int
     after: Hex
     counted: tuple[str, ...]
+    dropped: dict[str, int]
+    former: tuple[str, ...]
     members: tuple[MemberLine, ...]
     capacity: int
     signature: Hex
@@ -62,6 +64,8 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
             after_round=listed.after_round,
             after=listed.after.hex(),
             counted=listed.counted,
+            dropped=dict(listed.dropped),
+            former=listed.former,
             members=tuple(
                 MemberLine(one.name, one.key.hex(), one.suspended, one.since)
                 for one in listed.members
@@ -85,6 +89,8 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
                     bytes.fromhex(self.after),
                     self.after_round,
                     self.counted,
+                    sorted(self.dropped.items()),
+                    self.former,
                     [line.member() for line in self.members],
                     self.capacity,
                 ],

@@ -32,7 +32,7 @@ from fedforget.protocol.errors import ProtocolError, RoundAbortedError
 from fedforget.protocol.gathering import Ledger, Outgoing, Result
 from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
-from fedforget.protocol.ledger import dump, load
+from fedforget.protocol.ledger import dump, load, opened_since
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
 from fedforget.protocol.rules import why_no_delta
@@ -257,6 +257,11 @@ class ServerParty:
             "SELECT letter FROM notice WHERE round > ? ORDER BY round", (round_number,)
         )
         return [letter for (letter,) in rows]
+
+    def opened_since_the_last_commit(self) -> frozenset[str]:
+        """Whose inputs are in a sum that clients were asked to sign and that is not committed."""
+        ledger = self.ledger()
+        return opened_since(ledger.place, ledger.lock)
 
     def ledger(self) -> Ledger:
         data = self._db.get("ledger")

@@ -5,7 +5,7 @@ Clients and server ask the same questions here, so that they cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from fedforget.protocol.errors import (
@@ -21,6 +21,9 @@ from fedforget.protocol.messages import Advertise, Kind
 
 Counted = Mapping[str, int]
 """Whom the model counts, each with the last round that counted it."""
+
+Parted = Sequence[tuple[str, ...]]
+"""Leavers whose sum may have been opened in attempts that were never committed."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +140,15 @@ def check_leavers(
     alone: Iterable[str],
     before: Counted,
     after: Counted,
+    parted: Parted = (),
 ) -> None:
     """Refuse a round whose leavers are so few that one would show, or that leaves too few behind.
 
     ``left`` are the leavers among the survivors, ``before`` and ``after`` who is counted before and
-    after the round.  A leaver of whom nothing is counted hides nobody.
+    after the round.  A leaver of whom nothing is counted hides nobody.  ``parted`` are leavers of
+    earlier sums that were not committed.
     """
-    for group in groups_of(membership, before):
+    for group in groups_of(membership, before, parted):
         check_parting(membership, policy, group, set(left), set(alone))
     behind, staying = fewest_counted(membership, policy), len(alive) - len(left)
     if left and after and (len(after) < behind or staying < policy.minimum):
@@ -153,17 +158,23 @@ def check_leavers(
         )
 
 
-def groups_of(membership: Membership, counted: Iterable[str]) -> list[frozenset[str]]:
+def groups_of(
+    membership: Membership, counted: Iterable[str], parted: Parted = ()
+) -> list[frozenset[str]]:
     """The counted members in groups of those who came together.
 
     Whole inputs are in sums group by group, as long as no group parts: so a group of two honest
-    members hides each of them, whatever the server adds and subtracts.
+    members hides each of them, whatever the server adds and subtracts.  Whoever was there before
+    is a group by itself: earlier sums may tell it apart from the others.  So may the sum of an
+    attempt that was never committed, of the leavers in it: ``parted``.
     """
-    groups: dict[int, set[str]] = {}
+    groups: dict[tuple[object, ...], set[str]] = {}
     for name in counted:
         if name in membership:
-            groups.setdefault(membership.since[name], set()).add(name)
-    return [frozenset(groups[epoch]) for epoch in sorted(groups)]
+            apart = name if name in membership.returned else ""
+            key = membership.since[name], apart, *(name in some for some in parted)
+            groups.setdefault(key, set()).add(name)
+    return [frozenset(group) for group in groups.values()]
 
 
 def check_parting(
@@ -201,6 +212,7 @@ def may_leave(
     policy: Policy,
     wishes: Mapping[str, bool],
     counted: Iterable[str],
+    parted: Parted = (),
 ) -> set[str]:
     """Who of those who wish to leave can, group by group.
 
@@ -209,7 +221,7 @@ def may_leave(
     counted = set(counted)
     alone = {name for name, one in wishes.items() if one}
     found = wishes.keys() - counted
-    for group in groups_of(membership, counted):
+    for group in groups_of(membership, counted, parted):
         for leaving in (group & wishes.keys(), group & alone):
             try:
                 check_parting(membership, policy, group, leaving, alone)
