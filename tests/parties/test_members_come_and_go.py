@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from party_world import FIVE, NAMES, World, values_of
 
 from fedforget.errors import FedforgetError
@@ -14,6 +15,7 @@ from fedforget.parties.client import open_client
 from fedforget.parties.server import ServerError, open_server
 from fedforget.protocol.errors import AloneError, ForkError
 from fedforget.protocol.graph import PolicyError
+from fedforget.protocol.ledger import Lock
 
 
 def leave(world: World, *names: str, alone: bool = False) -> None:
@@ -219,6 +221,42 @@ def test_one_of_a_small_group_is_dropped_and_the_others_of_it_are_asked(tmp_path
     assert rest.round()["kind"] == "full"
     rest.check_sums()
     rest.check_audits()
+
+
+def test_a_waiting_leaver_that_was_restored_goes_with_the_others(tmp_path: Path) -> None:
+    """It gets the commits that it lacks before it signs for which place it leaves."""
+    names = [*FIVE, "faro", "gent"]
+    world = World(tmp_path, names).set_up().fill(10)
+    world.round()
+    leave(world, "aarhus")
+    world.back_up("aarhus")
+    world.round()
+    world.restore("aarhus")
+    with open_client(world.client("aarhus")) as party:
+        party.recover()
+    with pytest.raises(FedforgetError, match=r"client leave --alone.*server enrol --gone"):
+        world.round(kind="full")
+    leave(world, "bologna", "coimbra")
+    assert world.round(kind="full")["left"] == list(NAMES)
+    world.check_sums()
+
+
+def test_dropping_somebody_after_a_sum_was_begun_is_said(tmp_path: Path) -> None:
+    """Nothing of dresden is counted, and yet the sums with and without it would show it."""
+    world = World(tmp_path, FIVE).set_up().fill(10)
+    with open_server(world.server) as server:
+        lock = Lock(1, server.lists()[-1].digest, tuple(sorted(FIVE)), ())
+        server._store_ledger(structs.replace(server.ledger(), lock=lock))
+    for name in ("aarhus", "bologna"):
+        with open_client(world.client(name)) as party:
+            party._store_ledger(structs.replace(party.ledger(), lock=lock))
+    with open_server(world.server) as server:
+        opened = server.opened_since_the_last_commit()
+        document = server.enrol(gone=["dresden"])
+    assert opened == set(FIVE)
+    for name, told in (("aarhus", True), ("coimbra", False)):
+        shown = world.join(name, document).will_show()
+        assert any("dresden is dropped after a sum with it was begun" in s for s in shown) == told
 
 
 def test_nobody_goes_and_comes_with_one_list(tmp_path: Path) -> None:
