@@ -51,6 +51,17 @@ def server(made: World, tmp_path: Path) -> Iterator[ServerParty]:
         yield opened
 
 
+@pytest.mark.parametrize("content", [b"\0", b"\xc0", b"\x90", b"\xff", b"\x81\xc4\1x\1"], ids=repr)
+def test_a_damaged_aggregate_is_named(server: ServerParty, content: bytes) -> None:
+    server._db.execute("UPDATE value_aggregate SET content = ?", (content,))
+    assert "aggregate" in found(server) or "damaged" in found(server)
+
+
+def test_lists_that_are_gone_are_named(party: ClientParty) -> None:
+    party.store.execute("DELETE FROM list")
+    assert "the membership lists that were adopted are gone" in found(party)
+
+
 def found(party: ClientParty | ServerParty) -> str:
     """All problems, in one line; an audit that cannot be made at all says so, too."""
     try:

@@ -195,7 +195,10 @@ def test_a_leaver_that_is_suspended_meanwhile(tmp_path: Path) -> None:
     world.check_sums()
 
 
-def test_one_of_a_small_group_is_dropped_and_the_others_of_it_are_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("accepted", [True, False])
+def test_one_of_a_small_group_is_dropped_and_the_others_of_it_are_asked(
+    tmp_path: Path, accepted: bool
+) -> None:
     """No round lets it leave, even alone: what the two others have would show."""
     world = World(tmp_path).set_up().fill(20)
     world.round()
@@ -217,10 +220,27 @@ def test_one_of_a_small_group_is_dropped_and_the_others_of_it_are_asked(tmp_path
     for name in ("evora", "faro"):
         with pytest.raises(AloneError, match="the list drops dresden"):
             rest.join(name, document)
-        rest.join(name, document, alone=True)
-    assert rest.round()["kind"] == "full"
-    rest.check_sums()
-    rest.check_audits()
+    if accepted:
+        for name in ("evora", "faro"):
+            rest.join(name, document, alone=True)
+        assert rest.round()["kind"] == "full"
+        rest.check_sums()
+        rest.check_audits()
+        return
+    # The list is taken back by another one; both are taken over as one.
+    enrolment = json.loads((more.client("dresden") / "enrolment.json").read_text())
+    with open_server(world.server) as server:
+        again = server.enrol({"dresden": enrolment["key"]})
+    for name in NAMES:
+        more.join(name, again)
+    for name in others:
+        with open_client(more.client(name)) as party:
+            plan = party.join(None, document, again)
+            assert (plan.came, plan.went, plan.will_show()) == ([], [], [])
+            assert [one.epoch for one in party.lists()] == [2, 3, 4]
+    assert more.round()["participants"] == sorted(more.names)
+    more.check_sums()
+    more.check_audits()
 
 
 def test_a_waiting_leaver_that_was_restored_goes_with_the_others(tmp_path: Path) -> None:

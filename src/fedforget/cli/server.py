@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -175,6 +176,7 @@ def enrol(
         bool,
         typer.Option("--afresh", help="A new list of the same members; errors ask for it."),
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --gone.")] = False,
     as_json: Json = False,
 ) -> None:
     """Begin an epoch: a new, numbered and signed list of members.
@@ -208,6 +210,11 @@ def enrol(
                     f"{path} is there already, though this server knows of no such epoch: it was"
                     " restored from a backup (run server recover), or the file is not its own"
                     " (move it away)"
+                )
+            if gone and not yes and not as_json and sys.stdin.isatty():
+                typer.confirm(
+                    f"What is counted of {', '.join(gone)} will show in the next full round. Go on?",
+                    abort=True,
                 )
             document = party.enrol(
                 enrolments,

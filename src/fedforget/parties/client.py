@@ -645,6 +645,8 @@ class ClientParty:
             federation = self._joined().protocol_federation()
             letters = self.store.notices_after(0)
             check_lists(map(SignedMembership.parse, self.store.lists_after(0)), federation)
+            if not lists:
+                raise ClientError("the membership lists that were adopted are gone")
             place = walk(lists, letters, federation.server_key, federation.policy)
             if ledger.place != place:
                 yield "the ledger stands at another round than the stored commit notices"

@@ -23,7 +23,9 @@ class Joined:
 
     @property
     def came(self) -> list[str]:
-        return list(self.membership.joined)
+        if self.before is None:
+            return list(self.membership.joined)
+        return sorted(set(self.membership.position) - set(self.before.position))
 
     @property
     def went(self) -> list[str]:

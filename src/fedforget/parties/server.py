@@ -350,7 +350,11 @@ class ServerParty:
 
     def aggregate(self) -> Histogram:
         n_features = len(self.federation.features)
-        return histogram_of(self._db.get("aggregate"), n_features) or Histogram(n_features)
+        try:
+            stored = histogram_of(self._db.get("aggregate"), n_features)
+        except (ValueError, TypeError) as error:
+            raise ServerError(f"{self.folder / STORE}: the stored aggregate is damaged") from error
+        return stored or Histogram(n_features)
 
     # -- recovery ------------------------------------------------------------------------------
 

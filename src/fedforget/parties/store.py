@@ -436,5 +436,11 @@ def plain_histogram(histogram: Histogram | None) -> dict[bytes, int] | None:
     return None if histogram is None else dict(histogram.items())
 
 
-def histogram_of(plain: dict[bytes, int] | None, n_features: int) -> Histogram | None:
-    return None if plain is None else Histogram(n_features, plain)
+def histogram_of(plain: object, n_features: int) -> Histogram | None:
+    """A stored histogram; a ValueError if what is stored is none."""
+    if plain is None:
+        return None
+    entries = msgspec.convert(plain, dict[bytes, int])
+    if any(len(point) != 8 * n_features or not count for point, count in entries.items()):
+        raise ValueError("a histogram with points of another dimension")
+    return Histogram(n_features, entries)
