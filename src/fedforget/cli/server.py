@@ -212,10 +212,8 @@ def enrol(
                     " (move it away)"
                 )
             if gone and not yes and not as_json and sys.stdin.isatty():
-                typer.confirm(
-                    f"What is counted of {', '.join(gone)} will show in the next full round. Go on?",
-                    abort=True,
-                )
+                who = ", ".join(gone)
+                typer.confirm(f"What is counted of {who} will show. Go on?", abort=True)
             document = party.enrol(
                 enrolments,
                 gone=tuple(gone or ()),
