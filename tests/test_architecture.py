@@ -29,7 +29,7 @@ CLUSTERING = [
     {"ids", "race", "losses", "histogram"},
     {"records"},
     {"partition"},
-    {"grid", "server"},
+    {"grid", "owner", "server"},
     {"replay"},
 ]
 SCMA = [

@@ -82,7 +82,7 @@ def test_a_step_by_hand() -> None:
     assert trained.steps[0].sizes.tolist() == [3]
     assert trained.steps[0].sums.tolist() == [[int(1.5 * 2**32)]]
     improves = trained.steps[0].loss < trained._first_loss
-    expected = nearest if improves else trained._records.seeds[0, 0]
+    expected = nearest if improves else trained._owner.clusters.seeds[0, 0]
     assert trained.centres[0, 0] == pytest.approx(expected)
 
 
@@ -99,7 +99,7 @@ def test_small_clusters_are_held_back() -> None:
 def test_a_fine_lattice_is_plain_lloyd(rng: np.random.Generator) -> None:
     values = rng.random((300, 3))
     trained = model(4, epsilon=2.0**-24, balance=1e-6, max_iter=200).fit(values)
-    plain = lloyd(values, trained._records.seeds)
+    plain = lloyd(values, trained._owner.clusters.seeds)
     np.testing.assert_allclose(trained.centres, plain.centres, atol=1e-4)
     assert trained.predict(values).tolist() == plain.labels.tolist()
 
@@ -131,7 +131,7 @@ class CentroidsOnly(QKMeans):
     """Certifies a deletion by the quantised centroids alone, whatever the losses say."""
 
     def _certify(self, gone: np.ndarray) -> bool:
-        centres = self._records.seeds
+        centres = self._owner.clusters.seeds
         for old, phase in zip(self.steps, self._phases, strict=False):
             labels = nearest(gone, centres)[0]
             sizes, sums = _tally(gone, labels, len(centres))
@@ -195,7 +195,7 @@ def test_deleted_rows_are_gone_from_memory() -> None:
     values[4] = 0.123456789
     trained = model(2).fit(values)
     trained.forget([4])
-    for column in trained._records.table._columns.values():
+    for column in trained._owner.records._columns.values():
         assert not (column.astype(float) == 0.123456789).any()
 
 

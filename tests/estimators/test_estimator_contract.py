@@ -152,7 +152,7 @@ def test_the_order_of_records():
 
 def test_a_client_that_leaves_leaves_nothing_in_memory():
     model = fit()
-    table = model._federation.clients["north"].partition.table
+    table = model._federation.clients["north"].owner.records
     columns = list(table._columns.values())
     assert all(column.any() for column in columns)
     model.forget_clients(["north"])

@@ -219,7 +219,7 @@ class RecordData(Data):
         client = self._federation.clients.get(name)
         if client is None:
             return Histogram(len(self.levels))
-        return self._config.histogram_of(client.partition)
+        return self._config.histogram_of(client.owner.clusters)
 
     def _added(self, name: str, records: Records) -> None:
         _learn_at(self._federation, {name: records})

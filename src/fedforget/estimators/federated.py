@@ -299,8 +299,8 @@ class FederatedKMeans(CentreEstimator):
         Report
         """
         self._check_fitted()
-        _, handles = locate(ids, self._some_ids(), self._federation.find)
-        return self._change(lambda: self._federation.forget(handles))
+        found = locate(ids, self._some_ids(), self._federation.find)
+        return self._change(lambda: self._federation.forget(found))
 
     def forget_clients(self, names: Any) -> Report:
         """Erase clients with all their records.
@@ -349,11 +349,11 @@ class FederatedKMeans(CentreEstimator):
         check_same_kind(new, self._some_ids(), "ids")
         check_same_kind(names, parse_ids(list(federation.clients), "clients"), "clients")
         check_distinct(new)
-        refuse_held(new, federation.find(new))
+        found = refuse_held(new, federation.find(new))
         config, clip = federation.config, self._parameters["clip"]
         self._check_new(config, rows, len(federation) + len(rows), clip)
         conversion = _conversion(config.grid, clip)
-        return self._change(lambda: federation.learn(rows, new, names, conversion))
+        return self._change(lambda: federation.learn(rows, new, names, conversion, found))
 
     def _names_for(self, clients: Any, n: int) -> Ids:
         if clients is not None:
@@ -365,7 +365,7 @@ class FederatedKMeans(CentreEstimator):
     def _some_ids(self) -> Ids:
         """A few of the held ids; they are all of one kind."""
         for client in self._federation.clients.values():
-            return client.partition.table.ids
+            return client.owner.records.ids
         return np.empty(0, dtype=np.int64)
 
     def _change(self, change: Callable[[], Report]) -> Report:
@@ -424,14 +424,14 @@ class FederatedKMeans(CentreEstimator):
     def _values(self) -> Floats:
         federation = self._fitted
         shape = (0, federation.config.grid.n_features)
-        parts = [client.partition.table.values for client in federation.clients.values()]
+        parts = [client.owner.records.values for client in federation.clients.values()]
         return np.concatenate(parts)[self._order()] if parts else np.empty(shape)
 
     def _assigned(self) -> tuple[Labels, Floats]:
         """Nearest centre and squared distance of each record, client after client."""
 
         def compute(federation: LocalFederation) -> tuple[Labels, Floats]:
-            tables = [client.partition.table for client in federation.clients.values()]
+            tables = [client.owner.records for client in federation.clients.values()]
             found = [nearest(table.values, self._centres()) for table in tables]
             if not found:
                 return np.empty(0, dtype=np.int32), np.empty(0)
@@ -452,7 +452,7 @@ class FederatedKMeans(CentreEstimator):
     def induced_labels_(self) -> Labels:
         labels: Labels = self._fitted.gather(
             lambda client: induced_labels(
-                client.partition.table.label, self._federation.global_of_local(client)
+                client.owner.records.label, self._federation.global_of_local(client)
             ),
             np.int32,
         )[self._order()]
@@ -464,21 +464,19 @@ class FederatedKMeans(CentreEstimator):
 
     @property
     def ids_(self) -> Ids:
-        return self._fitted.gather(lambda client: client.partition.table.ids, np.int64)[
-            self._order()
-        ]
+        return self._fitted.gather(lambda client: client.owner.records.ids, np.int64)[self._order()]
 
     @property
     def clients_(self) -> Ids:
         names = self._fitted.gather(
-            lambda client: np.full(len(client.partition), client.name), np.int64
+            lambda client: np.full(len(client.owner), client.name), np.int64
         )
         return names[self._order()]
 
     @property
     def seed_ids_(self) -> dict[Name, Ids]:
         clients = self._fitted.clients
-        return {name: client.partition.seed_ids for name, client in clients.items()}
+        return {name: client.owner.clusters.seed_ids for name, client in clients.items()}
 
     # -- files ---------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ from sklearn.utils import assert_all_finite, check_random_state
 
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import MAX_MAGNITUDE, Floats
-from fedforget.clustering.ids import Ids, kind_of, name_some, parse_ids
-from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.ids import Found, Ids, kind_of, name_some, parse_ids
+from fedforget.clustering.prf import Secret
 from fedforget.errors import DuplicateIdError, UnknownIdError
 
 
@@ -122,26 +122,27 @@ def check_same_kind(new: Ids, old: Ids, what: str) -> None:
         )
 
 
-def refuse_held(ids: Ids, handles: Ints) -> None:
+def refuse_held(ids: Ids, found: Found) -> Found:
     """Refuse to learn ids that the model holds already."""
-    held = ids[handles >= 0]
+    held = ids[found.handles >= 0]
     if len(held):
         raise DuplicateIdError(
             f"{len(held)} of {len(ids)} ids are held already: {name_some(held)};"
             f" forget them first, or give the new records other ids"
         )
+    return found
 
 
-def locate(ids: Any, held: Ids, find: Callable[[Ids], Ints]) -> tuple[Ids, Ints]:
+def locate(ids: Any, held: Ids, look_up: Callable[[Ids], Found]) -> Found:
     """Parse the ids of a removal request and find their records; all of them must exist."""
     wanted = parse_ids(ids)
     check_same_kind(wanted, held, "ids")
     check_distinct(wanted)
-    handles = find(wanted)
-    if handles.min(initial=0) < 0:
-        missing = wanted[handles < 0]
+    found = look_up(wanted)
+    if found.handles.min(initial=0) < 0:
+        missing = wanted[found.handles < 0]
         raise UnknownIdError(
             f"{len(missing)} of {len(wanted)} ids are not in the model: {name_some(missing)};"
             f" nothing was forgotten"
         )
-    return wanted, handles
+    return found

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids, smallest_id
+from fedforget.clustering.owner import Change, Owner
 from fedforget.clustering.partition import SeededPartition
-from fedforget.clustering.prf import Ints, Keys, Secret
+from fedforget.clustering.prf import Ints, Secret
 from fedforget.clustering.race import copy_and_start
 from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
@@ -117,10 +118,9 @@ class SeededKMeans(CentreEstimator):
             check_distinct(ids)
         values, race = copy_and_start(rows, keys, partial(smallest_id, ids))
         check_distances(rows, race.rate)
-        table = RecordTable(values, ids, keys, np.arange(len(ids)), race)
-        partition = SeededPartition(table, n_clusters, start=race)
-        self._root, self._secret, self._index = root, secret, index
-        self._partition = partition
+        table = RecordTable(values, ids, keys, np.arange(len(ids)), race.label, race.rate)
+        self._root, self._index = root, index
+        self._owner = Owner(secret, SeededPartition(table, n_clusters, start=race))
         self._next_arrival = len(ids)
         self._torn = False
 
@@ -140,16 +140,15 @@ class SeededKMeans(CentreEstimator):
         """
         self._check_fitted()
         watch = Stopwatch()
-        partition = self._partition
-        wanted, rows = locate(
-            ids, partition.table.ids, lambda wanted: self._index.find(self._keys(wanted))
-        )
+        owner, index = self._owner, self._index
+        found = locate(ids, owner.records.ids, lambda wanted: index.look_up(owner.keys_of(wanted)))
 
         def change() -> Report:
-            self._index.drop(self._keys(wanted))
-            moved, step = partition.forget(rows)
-            self._index.put(self._keys(partition.table.ids[moved]), moved)
-            return Report("forget", removed=len(rows), reseeded=_from(step), seconds=watch.total())
+            index.drop(found.keys)
+            done = owner.forget(found.handles)
+            index.put(owner.records.keys_of(done.moved), done.moved)
+            removed = len(found.handles)
+            return Report("forget", removed=removed, reseeded=_from(done), seconds=watch.total())
 
         return self._change(change)
 
@@ -171,34 +170,35 @@ class SeededKMeans(CentreEstimator):
         rows = self._unchecked_rows(X, reset=False)
         check_values(rows)
         new = column_of(ids, len(rows), "ids")
-        table = self._partition.table
-        check_same_kind(new, table.ids, "ids")
+        owner, index = self._owner, self._index
+        check_same_kind(new, owner.records.ids, "ids")
         check_distinct(new)
-        keys = self._keys(new)
-        refuse_held(new, self._index.find(keys))
+        keys = refuse_held(new, index.look_up(owner.keys_of(new))).keys
         arrival = np.arange(self._next_arrival, self._next_arrival + len(new))
         self._next_arrival += len(new)
 
         def change() -> Report:
-            added, step = self._partition.learn(rows, new, keys, arrival)
-            self._index.put(keys, added)
-            return Report("learn", added=len(new), reseeded=_from(step), seconds=watch.total())
+            # A copy: the owner overwrites what it forgets, and X may be the caller's own array.
+            done = owner.learn(rows.copy(), new, arrival, keys)
+            index.put(keys, done.moved)
+            return Report("learn", added=len(new), reseeded=_from(done), seconds=watch.total())
 
         return self._change(change)
-
-    def _keys(self, ids: Ids) -> Keys:
-        return keys_of_ids(self._secret, ids)
 
     # -- what was found ------------------------------------------------------------------------
 
     @property
     def _order(self) -> Ints:
-        return np.argsort(self._fitted.table.arrival)
+        return np.argsort(self._records.arrival)
 
     @property
-    def _fitted(self) -> SeededPartition:
+    def _fitted(self) -> SeededPartition[RecordTable]:
         self._check_fitted()
-        return self._partition
+        return self._owner.clusters
+
+    @property
+    def _records(self) -> RecordTable:
+        return self._fitted.records
 
     def _centres(self) -> Floats:
         return self._fitted.seeds
@@ -217,27 +217,26 @@ class SeededKMeans(CentreEstimator):
 
     @property
     def labels_(self) -> Labels:
-        return self._fitted.table.label[self._order]
+        return self._records.label[self._order]
 
     @property
     def ids_(self) -> Ids:
-        return self._fitted.table.ids[self._order]
+        return self._records.ids[self._order]
 
     @property
     def inertia_(self) -> float:
-        return math.fsum(self._fitted.table.d2)
+        return math.fsum(self._records.d2)
 
     # -- files ---------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model, records and secret included, to one file that only you may read."""
-        order = self._order
-        table = self._fitted.table
+        order, table = self._order, self._records
         files.write(
             path,
             {
                 "estimator": "SeededKMeans",
-                "n_clusters": self._partition.n_seeds,
+                "n_clusters": self._fitted.n_seeds,
                 "random_state": files.plain_random_state(self._random_state),
                 "secret": self._root.data.hex(),
                 "digest": self._digest(),
@@ -267,6 +266,7 @@ class SeededKMeans(CentreEstimator):
         return digest.hex()
 
 
-def _from(step: int | None) -> dict[Name, int]:
+def _from(change: Change) -> dict[Name, int]:
     """The report's entry about seeds drawn again."""
+    step = change.redrawn_from
     return {} if step is None else {"owner": step + 1}
