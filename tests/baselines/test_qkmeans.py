@@ -211,11 +211,11 @@ def test_an_unknown_id_changes_nothing(rng: np.random.Generator) -> None:
 
 
 def test_bad_parameters() -> None:
-    with pytest.raises(ValueError, match="balance must lie in"):
+    with pytest.raises(ValueError, match="balance must be above 0 and at most 1"):
         model(balance=0.0)
     with pytest.raises(ValueError, match="max_iter must be at least 1"):
         model(max_iter=0)
-    with pytest.raises(ValueError, match="step must lie between"):
+    with pytest.raises(ValueError, match="epsilon must lie between"):
         model(epsilon=2.0).fit([[0.5]])
     with pytest.raises(DuplicateIdError, match="distinct"):
         model().fit([[0.5], [0.6]], ids=[1, 1])

@@ -25,19 +25,21 @@ from typing import Any
 import numpy as np
 
 from fedforget.baselines.federated import (
-    check_count,
+    CONSTRAINTS,
     check_fresh_ids,
     check_ids,
+    check_inside,
     check_values,
     generator,
 )
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, nearest
-from fedforget.clustering.grid import Grid, parse_bounds
+from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import name_some
 from fedforget.clustering.owner import Owner
 from fedforget.clustering.partition import FIXED_POINT_BITS
 from fedforget.clustering.prf import Ints, Secret
+from fedforget.constraints import checked, parse_bounds
 from fedforget.errors import UnknownIdError
 
 _FIXED = 2.0**FIXED_POINT_BITS
@@ -90,13 +92,18 @@ class QKMeans:
         max_iter: int = 10,
         seed: int = 0,
     ) -> None:
-        self.n_clusters = check_count("n_clusters", n_clusters)
-        self.max_iter = check_count("max_iter", max_iter)
-        if not 0.0 < balance <= 1.0:
-            raise ValueError(f"balance must lie in (0, 1], got {balance}")
+        given = checked(
+            CONSTRAINTS,
+            n_clusters=n_clusters,
+            epsilon=epsilon,
+            balance=balance,
+            max_iter=max_iter,
+        )
+        self.n_clusters: int = given["n_clusters"]
+        self.max_iter: int = given["max_iter"]
         self.bounds = bounds
-        self.epsilon = epsilon
-        self.balance = balance
+        self.epsilon: float = given["epsilon"]
+        self.balance: float = given["balance"]
         self.seed = seed
 
     def fit(self, values: Any, ids: Any = None) -> QKMeans:
@@ -105,7 +112,7 @@ class QKMeans:
         n, d = values.shape
         ids = check_fresh_ids(ids, n)
         self._grid = Grid(parse_bounds(self.bounds, d), self.epsilon)
-        self._grid.check_inside(values)
+        check_inside(values, self._grid)
         secret = Secret(bytes(16)).derive("Q-k-means", str(self.seed).encode())
         phases = generator(self.seed).random((self.max_iter, d))
         self._phases: Floats = phases - 0.5

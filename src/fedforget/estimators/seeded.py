@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +18,20 @@ from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Ints, Secret
 from fedforget.clustering.race import copy_and_start
 from fedforget.clustering.records import RecordTable
+from fedforget.constraints import Constraint, Count, checked
 from fedforget.digests import Digest
 from fedforget.estimators import files
 from fedforget.estimators.base import CentreEstimator
 from fedforget.estimators.parameters import (
-    check_count,
-    check_distances,
     check_distinct,
+    check_measured,
     check_same_kind,
     check_values,
     column_of,
     locate,
     refuse_held,
     root_secret,
+    warn_of_too_few,
 )
 from fedforget.report import Name, Report, Stopwatch
 
@@ -45,7 +47,7 @@ class SeededKMeans(CentreEstimator):
     Parameters
     ----------
     n_clusters : int, default=8
-        Number of seeds.  Fewer are drawn where there are fewer distinct records.
+        Number of seeds.  Fewer are drawn where there are fewer distinct records; ``fit`` warns.
     random_state : int, RandomState or None, default=None
         Source of the owner's secret.  An integer makes fits repeatable.
 
@@ -61,6 +63,8 @@ class SeededKMeans(CentreEstimator):
         Number of records of each seed.
     inertia_ : float
         Sum of squared distances to the nearest seed, correctly rounded.
+    n_iter_ : int
+        Steps of the drawing: the number of seeds.
     ids_ : ndarray of shape (n_records,)
         The records' ids.
     n_features_in_, feature_names_in_ : as in scikit-learn.
@@ -82,6 +86,8 @@ class SeededKMeans(CentreEstimator):
     True
     """
 
+    _constraints: ClassVar[Mapping[str, Constraint]] = {"n_clusters": Count()}
+
     def __init__(self, n_clusters: int = 8, *, random_state: Any = None) -> None:
         self.n_clusters = n_clusters
         self.random_state = random_state
@@ -96,17 +102,16 @@ class SeededKMeans(CentreEstimator):
         ids : array-like of int or str, default=None
             The records' ids, all different; the row numbers if left out.
         """
-        n_clusters = check_count("n_clusters", self.n_clusters)
+        n_clusters = checked(self._constraints, n_clusters=self.n_clusters)["n_clusters"]
         with self._unchanged_on_error():
             rows = self._unchecked_rows(X, reset=True)
             n = len(rows)
             if n_clusters > n:
                 raise ValueError(f"n_samples={n} should be at least n_clusters={n_clusters}")
             id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
-            # Where rows differ, too large values show in the distances.
-            check_values(rows[:1])
             self._build(rows, id_column, n_clusters, root_secret(self.random_state))
             self._random_state = self.random_state
+            warn_of_too_few(self.n_iter_, n_clusters, "X has no more rows that differ")
         return self
 
     def _build(self, rows: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
@@ -117,7 +122,8 @@ class SeededKMeans(CentreEstimator):
         if not index.put(keys, np.arange(len(ids))).all():
             check_distinct(ids)
         values, race = copy_and_start(rows, keys, partial(smallest_id, ids))
-        check_distances(rows, race.rate)
+        if len(rows):
+            check_measured(rows, race.rows[0], race.rate)
         table = RecordTable(values, ids, keys, np.arange(len(ids)), race.label, race.rate)
         self._root, self._index = root, index
         self._owner = Owner(secret, SeededPartition(table, n_clusters, start=race))
@@ -216,6 +222,10 @@ class SeededKMeans(CentreEstimator):
         return self._fitted.sizes.copy()
 
     @property
+    def n_iter_(self) -> int:
+        return len(self._fitted.scores)
+
+    @property
     def labels_(self) -> Labels:
         return self._records.label[self._order]
 
@@ -249,7 +259,8 @@ class SeededKMeans(CentreEstimator):
         """Read a saved model.  It is fitted again from its records, and must come out the same."""
         header, arrays = files.read(path, "SeededKMeans")
         with files.explained(path):
-            n_clusters = check_count("n_clusters", header["n_clusters"])
+            given = checked(cls._constraints, n_clusters=header["n_clusters"])
+            n_clusters: int = given["n_clusters"]
             model = cls(n_clusters, random_state=header["random_state"])
             values, ids = arrays["values"], arrays["ids"]
             files.restore_features(model, arrays, values.shape[1])

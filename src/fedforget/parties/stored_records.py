@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels
+from fedforget.clustering.distance import Floats, Labels, nearest
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.owner import Owner
@@ -165,7 +164,5 @@ def _distances_to_own(values: Floats, label: Labels, seeds: Floats) -> Floats:
         some = label[at : at + _ROWS_AT_A_TIME]
         for k in np.unique(some).tolist():
             members = at + np.flatnonzero(some == k)
-            distances = np.empty(len(members))
-            kernels.distances_to(values[members], seeds[k], distances)
-            d2[members] = distances
+            d2[members] = nearest(values[members], seeds[k : k + 1])[1]
     return d2

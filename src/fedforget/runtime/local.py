@@ -22,6 +22,7 @@ from fedforget.clustering.prf import Ints, Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.clustering.server import ServerModel
 from fedforget.configuration import Configuration
+from fedforget.modelling import new_server
 from fedforget.report import Name, Report, Stopwatch, Verb
 from fedforget.runtime.sums import SUMS, Contribution
 
@@ -64,7 +65,7 @@ class LocalFederation:
         self.n_jobs = n_jobs
         self.clients: dict[Name, SimulatedClient] = {}
         self.aggregate = Histogram(config.grid.n_features)
-        self.server = config.new_server()
+        self.server = new_server(config)
         self.model: ServerModel = self.server.run(self.aggregate)
         self._index = IdIndex()
         self._index_secret = root.derive("index of ids")
