@@ -10,6 +10,7 @@ from scipy import stats
 
 import twins
 from fedforget.clustering import distance
+from fedforget.clustering import partition as partition_module
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
@@ -42,8 +43,9 @@ def state(partition: SeededPartition) -> dict[str, object]:
     }
 
 
+@pytest.mark.parametrize("few", [0, 100])
 @pytest.mark.parametrize("path", ["tiled", "screened"])
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     n=st.integers(0, 40),
     d=st.integers(1, 5),
@@ -52,9 +54,11 @@ def state(partition: SeededPartition) -> dict[str, object]:
     seed=st.integers(0, 2**32),
 )
 def test_forget_and_learn_leave_no_history(
-    path: str, n: int, d: int, n_seeds: int, coarse: bool, seed: int
+    path: str, few: int, n: int, d: int, n_seeds: int, coarse: bool, seed: int
 ) -> None:
+    """However distances are computed, and however many records are counted without a kernel."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_module, "_FEW", few)
         patch.setattr(distance, "_SCREEN_SIZE", 10**9 if path == "tiled" else 0)
         change_and_compare(n, d, n_seeds, coarse, seed)
 

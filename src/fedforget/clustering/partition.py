@@ -27,6 +27,9 @@ FIXED_POINT_BITS = 32
 MAX_RECORDS = 2 ** (62 - FIXED_POINT_BITS)
 """The most records of one owner for which no integer sum can overflow."""
 
+_FEW = 100
+"""Records that are counted without a kernel."""
+
 _UNCOUNTED = np.iinfo(np.int32).max
 
 R = TypeVar("R", bound=OwnedRecords)
@@ -239,6 +242,14 @@ class SeededPartition(Generic[R]):
         """Count some records, whose values are asked for only if they are needed."""
         if self.fixed_point is None:
             self.sizes += sign * np.bincount(label, minlength=len(self.sizes))
+        elif len(rows) <= _FEW:
+            # As the kernel does it.  Loading compiled code takes longer than most requests.
+            units = (
+                self.records.values_of(rows) - self.fixed_point.offset
+            ) / self.fixed_point.extent
+            amounts = np.floor(units * 2.0**FIXED_POINT_BITS + 0.5).astype(np.int64)
+            np.add.at(self.sums, label, sign * amounts)
+            np.add.at(self.sizes, label, sign)
         else:
             self._count(self.records.values_of(rows), np.arange(len(rows)), label, sign)
 

@@ -42,7 +42,6 @@ from fedforget.estimators.parameters import (
     locate,
     refuse_held,
     root_secret,
-    warn_of_too_few,
 )
 from fedforget.report import Name, Report
 from fedforget.runtime.local import LocalFederation
@@ -104,7 +103,7 @@ class FederatedKMeans(CentreEstimator):
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (n_centres, n_features)
-        In the units of X.  Fewer than K where there are fewer distinct points; ``fit`` warns.
+        In the units of X.  Fewer than K where there are fewer distinct points.
     labels_, induced_labels_ : ndarray of shape (n_records,)
         Nearest centre; and the centre of the record's local cluster (the paper's Definition 3.2).
     inertia_, induced_inertia_ : float
@@ -230,8 +229,6 @@ class FederatedKMeans(CentreEstimator):
             self._adopt(federation, self.get_params(deep=False))
             # Times are no part of the fitted state, so this is not a public attribute.
             self._fit_report = report
-            reason = "the clients report no more points that differ"
-            warn_of_too_few(len(federation.model.centres), given["n_clusters"], reason)
         return self
 
     def _bounds_for(self, rows: Floats) -> Floats:

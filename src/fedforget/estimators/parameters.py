@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, check_random_state
 
 from fedforget.clustering import kernels
@@ -67,16 +65,6 @@ def check_inside(X: Floats, grid: Grid, names: Sequence[str] | None, advice: str
         f"row {row}, {feature}: {X[row, column].item()!r} is outside the bounds"
         f" [{low!r}, {high!r}] ({total} such values in all); {advice}"
     )
-
-
-def warn_of_too_few(n_centres: int, n_clusters: int, reason: str) -> None:
-    """As scikit-learn does after a fit; call it from ``fit`` itself."""
-    if n_centres < n_clusters:
-        warnings.warn(
-            f"only {n_centres} of n_clusters={n_clusters} clusters were found: {reason}",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
 
 
 def column_of(values: Any, n: int, what: str) -> Ids:

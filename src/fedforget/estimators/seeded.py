@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from os import PathLike
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
 
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids, smallest_id
@@ -31,7 +33,6 @@ from fedforget.estimators.parameters import (
     locate,
     refuse_held,
     root_secret,
-    warn_of_too_few,
 )
 from fedforget.report import Name, Report, Stopwatch
 
@@ -111,7 +112,13 @@ class SeededKMeans(CentreEstimator):
             id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
             self._build(rows, id_column, n_clusters, root_secret(self.random_state))
             self._random_state = self.random_state
-            warn_of_too_few(self.n_iter_, n_clusters, "X has no more rows that differ")
+            if self.n_iter_ < n_clusters:
+                warnings.warn(
+                    f"only {self.n_iter_} of n_clusters={n_clusters} seeds could be drawn: X has no"
+                    " more distinct rows",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
         return self
 
     def _build(self, rows: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
