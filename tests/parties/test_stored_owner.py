@@ -183,6 +183,18 @@ def test_an_ordinary_forget_reads_only_the_rows_that_go(
         assert sum(values_read) >= 2 * 8 * (MANY - count), "the look at reads does not see them"
 
 
+def test_an_ordinary_forget_needs_no_compiled_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading it takes longer than all the rest of the command."""
+    world = world_with(tmp_path, np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        monkeypatch.delattr(partition_module.SeededPartition, "_count")
+        assert party.forget(ordinary_ids(party, 5)).reseeded is None
+        monkeypatch.undo()
+        assert party.audit().passed
+
+
 def test_an_import_of_losers_reads_only_what_it_brings(
     tmp_path: Path, values_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ FIXED_POINT_BITS = 32
 MAX_RECORDS = 2 ** (62 - FIXED_POINT_BITS)
 """The most records of one owner for which no integer sum can overflow."""
 
-_FEW = 100
+_FEW = 64
 """Records that are counted without a kernel."""
 
 _UNCOUNTED = np.iinfo(np.int32).max
@@ -244,12 +244,12 @@ class SeededPartition(Generic[R]):
             self.sizes += sign * np.bincount(label, minlength=len(self.sizes))
         elif len(rows) <= _FEW:
             # As the kernel does it.  Loading compiled code takes longer than most requests.
-            units = (
-                self.records.values_of(rows) - self.fixed_point.offset
-            ) / self.fixed_point.extent
+            units = self.records.values_of(rows) - self.fixed_point.offset
+            units /= self.fixed_point.extent
             amounts = np.floor(units * 2.0**FIXED_POINT_BITS + 0.5).astype(np.int64)
-            np.add.at(self.sums, label, sign * amounts)
-            np.add.at(self.sizes, label, sign)
+            for at, k in enumerate(label.tolist()):
+                self.sums[k] += sign * amounts[at]
+                self.sizes[k] += sign
         else:
             self._count(self.records.values_of(rows), np.arange(len(rows)), label, sign)
 

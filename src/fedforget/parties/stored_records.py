@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.clustering.distance import Floats, Labels, pairwise
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.owner import Owner
@@ -160,9 +160,10 @@ def clustered_in_place(grid: Grid, values: Floats) -> Floats:
 def _distances_to_own(values: Floats, label: Labels, seeds: Floats) -> Floats:
     """The squared distance of each row to the seed that it belongs to."""
     d2 = np.empty(len(values))
-    for at in range(0, len(values), _ROWS_AT_A_TIME):
-        some = label[at : at + _ROWS_AT_A_TIME]
-        for k in np.unique(some).tolist():
-            members = at + np.flatnonzero(some == k)
-            d2[members] = nearest(values[members], seeds[k : k + 1])[1]
+    order = np.argsort(label.astype(np.min_scalar_type(len(seeds))), kind="stable")
+    ends = np.cumsum(np.bincount(label, minlength=len(seeds)))
+    for k, members in enumerate(np.split(order, ends[:-1])):
+        for at in range(0, len(members), _ROWS_AT_A_TIME):
+            some = members[at : at + _ROWS_AT_A_TIME]
+            d2[some] = pairwise(values[some], seeds[k : k + 1])[:, 0]
     return d2
