@@ -279,6 +279,7 @@ class ClientParty:
                 )
             del seen
             if replaced or added > before:
+                del held
                 self._draw_afresh((rows, keys))
             else:
                 owner = self._owner(self.store.clusters(self._n_features), held, (rows, keys))

@@ -19,8 +19,8 @@ from fedforget.clustering.partition import SeededPartition, StandingClusters
 from fedforget.clustering.prf import Ints, Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.parties.store import Clusters, EncodedIds, Store, StoreError, keys_of_stored
+from fedforget.parties.tables import ROWS_AT_A_TIME
 
-_ROWS_AT_A_TIME = 16_384
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
@@ -151,8 +151,8 @@ def _foreign_clusters(store: Store) -> StoreError:
 def clustered_in_place(grid: Grid, values: Floats) -> Floats:
     """Take rows to the clustered space, some at a time: there is no second copy."""
     if grid.scale != "none":
-        for at in range(0, len(values), _ROWS_AT_A_TIME):
-            part = slice(at, at + _ROWS_AT_A_TIME)
+        for at in range(0, len(values), ROWS_AT_A_TIME):
+            part = slice(at, at + ROWS_AT_A_TIME)
             values[part] = grid.to_clustered(values[part])
     return values
 
@@ -163,7 +163,7 @@ def _distances_to_own(values: Floats, label: Labels, seeds: Floats) -> Floats:
     order = np.argsort(label.astype(np.min_scalar_type(len(seeds))), kind="stable")
     ends = np.cumsum(np.bincount(label, minlength=len(seeds)))
     for k, members in enumerate(np.split(order, ends[:-1])):
-        for at in range(0, len(members), _ROWS_AT_A_TIME):
-            some = members[at : at + _ROWS_AT_A_TIME]
+        for at in range(0, len(members), ROWS_AT_A_TIME):
+            some = members[at : at + ROWS_AT_A_TIME]
             d2[some] = pairwise(values[some], seeds[k : k + 1])[:, 0]
     return d2
