@@ -219,5 +219,5 @@ def test_bad_parameters() -> None:
         model(epsilon=2.0).fit([[0.5]])
     with pytest.raises(DuplicateIdError, match="distinct"):
         model().fit([[0.5], [0.6]], ids=[1, 1])
-    with pytest.raises(ValueError, match="one entry a record"):
+    with pytest.raises(ValueError, match="one entry per record"):
         model().fit([[0.5], [0.6]], ids=[1])

@@ -101,7 +101,7 @@ def check_fresh_ids(ids: Any, n: int) -> Ints:
         return np.arange(n)
     array = check_ids(ids)
     if array.shape != (n,):
-        raise ValueError(f"ids must have one entry a record, got shape {array.shape}")
+        raise ValueError(f"ids must have one entry per record, got shape {array.shape}")
     if len(np.unique(array)) != n:
         raise DuplicateIdError("ids must be distinct")
     return array
@@ -138,7 +138,7 @@ def check_clients(clients: Any, n: int) -> Ints:
     """The client of each of ``n`` records, as non-negative integers."""
     array = np.asarray(clients)
     if array.shape != (n,):
-        raise ValueError(f"clients must have one entry a record ({n}), got shape {array.shape}")
+        raise ValueError(f"clients must have one entry per record ({n}), got shape {array.shape}")
     if array.dtype.kind not in "iu":
         raise TypeError(f"clients must be integers, not {array.dtype}")
     if array.min(initial=0) < 0:

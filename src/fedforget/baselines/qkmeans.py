@@ -69,7 +69,7 @@ class QKMeans:
     Parameters
     ----------
     n_clusters : K.
-    bounds : one public (low, high) pair, or one a feature; values outside are refused.
+    bounds : one public (low, high) pair, or one per feature; values outside are refused.
     epsilon : the width of the lattice, as a fraction of the widest feature's range.
     balance : γ in (0, 1]; a cluster of fewer than γ n / K records is averaged with its previous
         centroid as if that stood for the missing ones.

@@ -60,7 +60,7 @@ class FederatedKMeans(CentreEstimator):
     ----------
     n_clusters : int, default=8
         Number of clusters K.
-    bounds : (low, high) or one such pair a feature, default=None
+    bounds : (low, high) or one such pair per feature, default=None
         The public box that all records lie in.  Left out, it is inferred from the first data, with
         a warning: inferred bounds keep a trace of records that are forgotten later.
     scale : {"none", "box"}, default="none"
@@ -125,8 +125,8 @@ class FederatedKMeans(CentreEstimator):
 
     Notes
     -----
-    Attributes with one entry a record keep the order of X; ``forget`` closes the gaps and ``learn``
-    appends.  Only ``fit`` refuses K > n; a model may shrink to nothing.
+    Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
+    ``learn`` appends.  Only ``fit`` refuses K > n; a model may shrink to nothing.
 
     Examples
     --------
@@ -406,7 +406,7 @@ class FederatedKMeans(CentreEstimator):
         )
         return digest
 
-    # -- one entry a record --------------------------------------------------------------------
+    # -- one entry per record --------------------------------------------------------------------
 
     def _order(self) -> Ints:
         order: Ints = self._cached("order", lambda federation: federation.order())

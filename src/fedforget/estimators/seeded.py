@@ -72,8 +72,8 @@ class SeededKMeans(CentreEstimator):
 
     Notes
     -----
-    Attributes with one entry a record keep the order of X; ``forget`` closes the gaps and ``learn``
-    appends.
+    Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
+    ``learn`` appends.
 
     Examples
     --------

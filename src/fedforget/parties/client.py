@@ -249,7 +249,7 @@ class ClientParty:
             before, seen = len(held), IdIndex()
             places, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
             for ids, values in table.parts():
-                table.check_inside(values, self.config.grid.bounds, row)
+                table.check_inside(values, self.config.grid, row)
                 encoded = encoded_ids(ids.tolist())
                 keys = self._check_fresh(table, encoded, seen, row)
                 row += len(encoded)

@@ -135,7 +135,7 @@ class LocalFederation:
             return owner.learn(to_clustered(values[rows]), ids[rows].copy(), arrival[rows].copy())
 
         clients = [self.clients.get(name) or self._enrol(name) for name in distinct.tolist()]
-        new = [client.name for client in clients if not len(client.owner)]
+        new = dict.fromkeys(client.name for client in clients if not len(client.owner))
         done = self._in_parallel(work, range(len(distinct)))
         for position, (client, change) in enumerate(zip(clients, done, strict=True)):
             rows = own(position)
@@ -145,7 +145,7 @@ class LocalFederation:
             for client, change in zip(clients, done, strict=True)
             if change.redrawn_from is not None and client.name not in new
         }
-        return self._close(
+        return self._update_model(
             watch,
             "learn",
             added=len(values),
@@ -177,7 +177,7 @@ class LocalFederation:
             # Alg. 4 as printed: a client that did not draw again reports nothing.
             if step is not None or self.config.mode != "paper":
                 changed.append(client)
-        return self._close(
+        return self._update_model(
             watch,
             "forget",
             removed=len(found.handles),
@@ -195,7 +195,7 @@ class LocalFederation:
             table = self.clients[name].owner.records
             removed += len(table)
             self._index.drop(self._keys(table.ids))
-        return self._close(watch, "forget_clients", removed=removed, left=names)
+        return self._update_model(watch, "forget_clients", removed=removed, left=names)
 
     def _enrol(self, name: Name) -> SimulatedClient:
         grid = self.config.grid
@@ -212,7 +212,7 @@ class LocalFederation:
 
     # -- the server's part ---------------------------------------------------------------------
 
-    def _close(
+    def _update_model(
         self,
         watch: Stopwatch,
         verb: Verb,
