@@ -21,6 +21,7 @@ from rich.progress import track
 from sklearn.cluster import KMeans
 
 from fedforget import FederatedKMeans
+from fedforget.modelling import model_of
 from fedforget.warmup import warm_up
 from fedforget.runtime.local import LocalFederation
 
@@ -44,7 +45,7 @@ def fit(data: common.Dataset) -> FederatedKMeans:
 def full_run(federation: LocalFederation) -> float:
     """Seconds of one full run at the server; the result must be the replayed one."""
     start = time.perf_counter()
-    model = federation.config.model_of(federation.aggregate)
+    model = model_of(federation.config, federation.aggregate)
     seconds = time.perf_counter() - start
     assert model.centres.tobytes() == federation.model.centres.tobytes()
     assert (model.loss, model.restart) == (federation.model.loss, federation.model.restart)

@@ -172,7 +172,7 @@ def test_every_part_of_a_clients_notices_and_lists(party: ClientParty) -> None:
 def test_records_that_came_back(party: ClientParty) -> None:
     with party.store.transaction():
         party.store.add([b"sA-1"], party.store.values_of([4096], 2))
-        party._fit_again()
+        party._draw_afresh()
     assert "1 record is held though it was forgotten" in found(party)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import IdIndex, Ids, name_some, parse_ids
-from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
-from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.owner import Owner
+from fedforget.clustering.partition import SeededPartition
+from fedforget.clustering.prf import Ints, Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
 from fedforget.errors import DuplicateIdError, UnknownIdError
@@ -41,6 +41,13 @@ from fedforget.parties.store import (
     decoded_id,
     encoded_ids,
     keys_of_stored,
+)
+from fedforget.parties.stored_records import (
+    StoredRecords,
+    clustered_in_place,
+    clusters_of,
+    fresh_owner,
+    standing_owner,
 )
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
@@ -71,6 +78,8 @@ ENROLMENT = "enrolment.json"
 
 _VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in")
 """The single values that a client's store holds, beside the salts of requests."""
+
+_NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
 
 Progress = Callable[[int], None]
 
@@ -251,12 +260,13 @@ class ClientParty:
         with self._change() as suppression:
             gate = Gate(suppression, {one.name for one in self.store.requests()}, again)
             held = self.store.index()
-            added = replaced = row = 0
-            seen = IdIndex()
+            replaced = row = 0
+            before, seen = len(held), IdIndex()
+            places, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
             for ids, values in table.parts():
-                table.check_inside(values, self.config.grid.bounds, row)
+                table.check_inside(values, self.config.grid, row)
                 encoded = encoded_ids(ids.tolist())
-                self._check_fresh(table, encoded, seen, row)
+                keys = self._check_fresh(table, encoded, seen, row)
                 row += len(encoded)
                 kept = gate.admitted(table, encoded)
                 encoded, values = [encoded[at] for at in kept], values[kept]
@@ -267,20 +277,29 @@ class ClientParty:
                         f"{table.path}: {len(known)} ids are held already: {some}; nothing was"
                         " imported (--replace forgets the old records first)"
                     )
-                self.store.remove([held.pop(one) for one in known], self._n_features)
-                self.store.add(encoded, values)
-                added += len(encoded)
+                old = np.array([held.pop(one) for one in known], dtype=np.int64)
+                self.store.remove(old, self._n_features)
+                places.append(self.store.add(encoded, values))
+                hashed.append(Keys(keys.low[kept], keys.high[kept]))
                 replaced += len(known)
                 if progress is not None:
                     progress(len(ids))
-            records = len(held) + added
+            rows = np.concatenate(places)
+            keys = Keys(*(np.concatenate(column) for column in zip(*hashed, strict=True)))
+            added, records = len(rows), len(held) + len(rows)
             if records > self.config.max_records:
                 raise ClientError(
                     f"{records} records do not fit: this grid has room for"
                     f" {self.config.max_records}; nothing was imported"
                 )
-            del held, seen
-            self._fit_again()
+            del seen
+            if replaced or added > before:
+                del held
+                self._draw_afresh((rows, keys))
+            else:
+                owner = self._owner(self.store.clusters(self._n_features), held, (rows, keys))
+                owner.admit(rows, keys)
+                self.store.set_clusters(clusters_of(owner.clusters))
             if gate.forgiven:
                 mark = os.urandom(8).hex()
                 self.store.put("let_in", mark)
@@ -288,7 +307,7 @@ class ClientParty:
         kept_out = gate.kept_out
         return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
 
-    def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> None:
+    def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> Keys:
         """Refuse an id that the file has had already; ``seen`` grows by those of this part."""
         keys = keys_of_stored(self._secret, np.array(encoded, dtype=np.bytes_))
         fresh = seen.put(keys, np.zeros(len(encoded), dtype=np.int64))
@@ -298,24 +317,40 @@ class ClientParty:
                 f"{table.path}: the id {decoded_id(encoded[at])!r} is there twice (again in row"
                 f" {first + at + 1}); nothing was imported"
             )
+        return keys
 
-    def _partition_of(self, ids: EncodedIds, values: Floats) -> SeededPartition:
-        """The clusters of records, drawn afresh; takes ``values`` over."""
-        grid = self.config.grid
-        if grid.scale != "none":
-            for at in range(0, len(values), ROWS_AT_A_TIME):
-                part = slice(at, at + ROWS_AT_A_TIME)
-                values[part] = grid.to_clustered(values[part])
-        keys = keys_of_stored(self._secret, ids)
-        table = RecordTable(values, ids, keys, np.arange(len(ids)))
-        return SeededPartition(table, self.config.local_clusters_of(self.name), grid.fixed_point)
+    # -- the owner of the records --------------------------------------------------------------
 
-    def _fit_again(self) -> None:
+    @property
+    def _n_seeds(self) -> int:
+        return self.config.local_clusters_of(self.name)
+
+    def _records(
+        self, n_clusters: int = 0, known: tuple[Ints, Keys] | None = None
+    ) -> StoredRecords:
+        return StoredRecords(self.store, self.config.grid, self._secret, n_clusters, known)
+
+    def _owner(
+        self,
+        clusters: Clusters,
+        rows: Mapping[bytes, int],
+        known: tuple[Ints, Keys] | None = None,
+    ) -> Owner[StoredRecords]:
+        """This client with the clusters that are stored; ``rows`` says where the seeds are."""
+        records = self._records(len(clusters.seed_ids), known)
+        return standing_owner(records, clusters, rows, self._n_seeds)
+
+    def _draw_afresh(self, known: tuple[Ints, Keys] | None = None) -> None:
         """Store the state that follows from the records."""
-        rows, ids, values = self.store.everything(self._n_features)
-        partition = self._partition_of(ids, values)
-        self.store.set_labels(rows, partition.table.label)
-        self.store.set_clusters(_clusters_of(partition))
+        owner = fresh_owner(self._records(known=known), self._n_seeds)
+        self.store.set_clusters(clusters_of(owner.clusters))
+
+    def _partition_of(self, ids: EncodedIds, values: Floats) -> SeededPartition[RecordTable]:
+        """The clusters of records, drawn afresh and stored nowhere; takes ``values`` over."""
+        grid = self.config.grid
+        keys = keys_of_stored(self._secret, ids)
+        table = RecordTable(clustered_in_place(grid, values), ids, keys, np.arange(len(ids)))
+        return SeededPartition(table, self._n_seeds, grid.fixed_point)
 
     def forget(self, ids: Any, *, dry_run: bool = False) -> Forgotten:
         """Erase records; when this returns they are gone, and the change waits for a round."""
@@ -326,46 +361,40 @@ class ClientParty:
             raise UnknownIdError("no ids were given; nothing was forgotten")
         if len(set(encoded)) != len(encoded):
             raise DuplicateIdError("an id was given twice; nothing was forgotten")
-        held = self.store.rows_of(encoded)
+        clusters = self.store.clusters(self._n_features)
+        held = self.store.rows_of([*encoded, *clusters.seed_ids])
         missing = [one for one, key in zip(wanted, encoded, strict=True) if key not in held]
         if missing:
             raise UnknownIdError(
                 f"{len(missing)} of {len(encoded)} ids are not held here: {name_some(missing)};"
                 " nothing was forgotten"
             )
-        clusters = self.store.clusters(self._n_features)
-        lost = [step for step, seed in enumerate(clusters.seed_ids) if seed in held]
-        reseeded = lost[0] + 1 if lost else None
+        owner = self._owner(clusters, held)
+        rows = np.array([held[one] for one in encoded], dtype=np.int64)
         if dry_run:
-            return Forgotten("", len(encoded), reseeded, "")
-        request = self._erase(encoded, wanted, held, clusters, reseeded)
-        salt = self.store.salt_of(request.tag)
-        assert salt is not None
-        return Forgotten(request.name, len(encoded), reseeded, salt.hex())
+            return Forgotten("", len(encoded), _from_one(owner.clusters.first_lost(rows)), "")
+        salt = os.urandom(receipts.SALT_BYTES)
+        request = self._erase(owner, rows, encoded, wanted, salt)
+        return Forgotten(request.name, len(encoded), request.reseeded, salt.hex())
 
     def _erase(
         self,
+        owner: Owner[StoredRecords],
+        rows: Ints,
         encoded: list[bytes],
         wanted: list[int | str],
-        held: Mapping[bytes, int],
-        clusters: Clusters,
-        reseeded: int | None,
+        salt: bytes,
     ) -> Request:
         """Erase records, and store the request that did it, in one transaction."""
-        salt = os.urandom(receipts.SALT_BYTES)
         digests = sorted(receipts.request_digest(salt, one) for one in wanted)
         request: Request | None = None
         try:
             with self._change() as suppression:
-                rows = list(held.values())
-                if reseeded is None:
-                    self._take_out(clusters, rows)
-                self.store.remove(rows, self._n_features)
-                if reseeded is None:
-                    self.store.set_clusters(clusters)
-                else:
-                    self._fit_again()
-                request = self.store.add_request(now(), len(digests), digests, salt, reseeded)
+                step = owner.forget(rows).redrawn_from
+                self.store.set_clusters(clusters_of(owner.clusters))
+                request = self.store.add_request(
+                    now(), len(digests), digests, salt, _from_one(step)
+                )
                 # Before the erasure is final: an id must never be gone and not on the list.
                 suppression.begin_forgetting(np.array(encoded, dtype=np.bytes_), request.name)
         except ErasureError as error:
@@ -374,21 +403,6 @@ class ClientParty:
                 f"request {request.name} is stored and its records are forgotten; but {error}"
             ) from None
         return request
-
-    def _take_out(self, clusters: Clusters, rows: Sequence[int]) -> None:
-        """Take records out of the sizes and sums of their clusters; the seeds stand."""
-        values = self.store.values_of(rows, self._n_features)
-        kernels.add_fixed_point(
-            self.config.grid.to_clustered(values),
-            np.arange(len(rows)),
-            self.store.labels_of(rows),
-            -1,
-            self.config.grid.fixed_point.offset,
-            self.config.grid.fixed_point.extent,
-            2.0**FIXED_POINT_BITS,
-            clusters.sums,
-            clusters.sizes,
-        )
 
     def leave(self, *, alone: bool = False) -> int:
         """Erase all records; a round with enough other leavers takes this client out of the sum.
@@ -618,11 +632,11 @@ class ClientParty:
         labels = self.store.labels_of(rows)[order]
         clusters = self.store.clusters(self._n_features)
         partition = self._partition_of(ids, values)
-        fresh = partition.table.label[order]
+        fresh = partition.records.label[order]
         return Audit(
             records=len(ids),
             stored=_state_digest(records, labels, clusters),
-            fresh=_state_digest(records, fresh, _clusters_of(partition)),
+            fresh=_state_digest(records, fresh, clusters_of(partition)),
             problems=tuple(self._problems()),
         )
 
@@ -803,9 +817,9 @@ def open_client(folder: Path) -> Iterator[ClientParty]:
             party.store.close()
 
 
-def _clusters_of(partition: SeededPartition) -> Clusters:
-    seeds: list[bytes] = partition.seed_ids.tolist()
-    return Clusters(seeds, partition.scores, partition.seeds, partition.sizes, partition.sums)
+def _from_one(step: int | None) -> int | None:
+    """A step as it is told to people: counted from 1."""
+    return None if step is None else step + 1
 
 
 def _parsed(ids: Any) -> Ids:

@@ -22,6 +22,7 @@ from fedforget.clustering.distance import Floats
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.server import ServerModel
 from fedforget.errors import FedforgetError
+from fedforget.modelling import model_of
 from fedforget.parties.database import Database, Schema
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import being_made, locked, read_key, write_private
@@ -306,7 +307,7 @@ class ServerParty:
         if any(count < 0 for _, count in aggregate.items()):
             self.protocol.abandon()
             raise ServerError("the sum takes out more than was counted; it was not used")
-        model = self.config.model_of(aggregate)
+        model = model_of(self.config, aggregate)
         digest = self.config.model_digest(aggregate, model)
         findings = list(self.protocol.findings)
         attempt = self.protocol.ledger.attempt
@@ -525,7 +526,7 @@ class ServerParty:
         if told[-1]["kind"] == "recovery":
             yield "this server was recovered and has run no full round since: its model is old"
             return
-        model = self.config.model_of(self.aggregate())
+        model = model_of(self.config, self.aggregate())
         digest = self.config.model_digest(self.aggregate(), model)
         if digest != told[-1]["body"]["model"]:
             yield "the aggregate does not give the model that the log names"
