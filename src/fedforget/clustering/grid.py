@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.partition import FixedPoint
 from fedforget.clustering.prf import Ints, Secret, keys_of_integers
@@ -160,9 +159,12 @@ class Grid:
         return clustered, clustered if self.scale == "none" else self.low + units * self.span
 
     def _indices(self, units: Floats) -> Ints:
-        out = np.empty(units.shape, dtype=np.int64)
-        kernels.bin_indices(np.ascontiguousarray(units), self.step, self.shift, out)
-        return out
+        """Index of the grid point nearest to each coordinate; ties go to the smaller index."""
+        # In NumPy, because a grid is made by commands that have no other use for numba.
+        away = units - self.shift
+        below = np.floor(away / self.step)
+        below += away - self.step * below > self.step * (below + 1.0) - away
+        return np.maximum(below, 0.0).astype(np.int64)
 
     def bins_of_units(self, units: Floats) -> Ints:
         """The bin nearest to each point; ties go to the smaller index."""
