@@ -106,3 +106,70 @@ def test_a_command_that_reads_loads_nothing_slow(study: Path, command: tuple[str
 def test_a_command_that_computes_does_load_numba(study: Path) -> None:
     """The look at what is loaded can fail."""
     assert "numba" in loaded(study, "client", "audit", "aarhus")
+
+
+# -- without what only draws or compares -----------------------------------------------------------
+
+EXTRAS = ("flwr", "matplotlib", "pandas", "polars")
+ESTIMATORS = ("joblib", "scipy", "sklearn", "threadpoolctl")
+"""What the estimators need, and a party does not."""
+
+STORY = [
+    ("server", "init", "centre", "--name", "s", "--clusters", "2", "--feature", "age:0:120",
+     "--feature", "weight:kg:0:300"),
+    *(("client", "init", name, "--name", name) for name in "abc"),
+    ("server", "enrol", "centre", *(part for name in "abc"
+                                    for part in ("--client", f"{name}/enrolment.json"))),
+    *(("client", "join", name, "--federation", "centre/federation.toml",
+       "--epoch", "centre/epoch-1.json") for name in "abc"),
+    *(("client", "import", name, "aarhus.csv", "--id", "patient") for name in "abc"),
+    ("round", "centre", "a", "b", "c"),
+    ("client", "forget", "a", "--ids", "A-3", "--yes"),
+    ("round", "centre", "a", "b", "c"),
+    ("client", "audit", "a"),
+    ("client", "receipts", "a", "-o", "receipts"),
+    ("server", "model", "centre", "-o", "model.npz"),
+    ("client", "labels", "a", "--model", "model.npz", "-o", "labels.csv"),
+    ("server", "audit", "centre"),
+    ("report", "a", "-o", "a.html"),
+    ("report", "centre", "-o", "centre.html"),
+]  # fmt: skip
+
+
+def test_the_parties_need_neither_extras_nor_scikit_learn(study: Path, tmp_path: Path) -> None:
+    shutil.copy(study / "aarhus.csv", tmp_path)
+    for command in STORY:
+        done = run(tmp_path, *command, blocked=EXTRAS + ESTIMATORS)
+        assert done.returncode == 0, (command, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (("demo",), "bench"),
+        (("bench", "paper", "--quick"), "bench"),
+        (("flower", "up"), "flower"),
+        (("simulate", "--dataset", "aarhus.csv"), "flower"),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, tuple) else part,
+)
+def test_a_command_without_its_extra_names_it(
+    study: Path, command: tuple[str, ...], extra: str
+) -> None:
+    done = run(study, *command, blocked=EXTRAS)
+    assert done.returncode == 1
+    assert f"needs the extra {extra}: pip install 'fedforget[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_estimators_come_with_a_plain_installation() -> None:
+    program = PROGRAM.split("from fedforget.cli")[0] + (
+        "from fedforget import FederatedKMeans, SeededKMeans\n"
+        "X = [[0.0], [0.1], [0.9], [1.0]]\n"
+        "SeededKMeans(2, random_state=0).fit(X).forget(0)\n"
+        "model = FederatedKMeans(2, bounds=(0, 1), step=0.1, random_state=0)\n"
+        "model.fit(X, clients=list('aabb'), ids=[1, 2, 3, 4]).forget(1)\n"
+    )
+    command = [sys.executable, "-c", program, ",".join(EXTRAS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr

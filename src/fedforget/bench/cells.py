@@ -11,8 +11,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import fedforget
+from fedforget.whole_files import whole_file
 
 Value = dict[str, Any]
 
@@ -136,18 +135,12 @@ class Store:
         return result
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file such that it is there whole or not at all, whenever the process dies."""
+    data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with whole_file(path, private=False) as file:
+        file.write(data)
 
 
 @cache

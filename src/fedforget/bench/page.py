@@ -80,7 +80,7 @@ def write_results(
         write_whole(folder / "tables" / f"{table.name}.csv", table.csv())
     for figure in figures:
         write_whole(folder / "figures" / f"{figure.name}.svg", figure.svg)
-        (folder / "figures" / f"{figure.name}.png").write_bytes(figure.png)
+        write_whole(folder / "figures" / f"{figure.name}.png", figure.png)
     write_whole(folder / "results.json", _as_json(results, checks, tables, command, machine, notes))
     page = folder / "index.html"
     write_whole(page, render(results, tables, figures, checks, command, machine, notes))

@@ -52,6 +52,11 @@ def paper(
 
     Example: `fedforget bench paper --quick --only table1,fig3f`
     """
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.extras import check_extra
+
+    with plain_errors():
+        check_extra("bench", "bench paper")
     from fedforget.bench.machine import one_thread
 
     if trials is not None and trials < 1:

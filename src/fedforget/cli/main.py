@@ -58,6 +58,11 @@ def demo(
 
     Example: `fedforget demo --out /tmp/demo --json`
     """
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.extras import check_extra
+
+    with plain_errors():
+        check_extra("bench", "demo")
     from fedforget.cli.demo import run_demo
 
     run_demo(out, seed, as_json)
