@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import fedforget
+from fedforget.bench.timing import timed
 from fedforget.whole_files import whole_file
 
 Value = dict[str, Any]
@@ -119,15 +119,14 @@ class Store:
 
     def compute(self, cell: Cell) -> Result:
         """Run a cell and keep what comes out."""
-        start = time.perf_counter()
-        value = cell.run()
+        value, seconds = timed(cell.run)
         result = Result(
             cell.experiment,
             cell.dataset,
             cell.trial,
             dict(cell.parameters),
             value,
-            time.perf_counter() - start,
+            seconds,
         )
         write_whole(
             self.folder / cell.file_name, json.dumps(result.__dict__, allow_nan=False, indent=1)
