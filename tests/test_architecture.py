@@ -11,7 +11,7 @@ import fedforget
 
 SOURCE = Path(fedforget.__file__).parent
 LAYERS = [
-    {"errors", "digests", "compilation", "lazy", "text", "incoming", "whole_files"},
+    {"errors", "digests", "compilation", "lazy", "text", "incoming", "whole_files", "pages"},
     {"clustering", "scma"},
     {"protocol", "configuration", "report", "warmup"},
     {"parties"},

@@ -77,7 +77,7 @@ def _run(
     from fedforget.bench import machine
     from fedforget.bench.catalogue import chosen
     from fedforget.bench.cells import Store
-    from fedforget.bench.page import write_results
+    from fedforget.bench.results_page import write_results
     from fedforget.bench.runner import run
     from fedforget.cli.console import console, messages, progress_bar, safe, warm_up_kernels
     from fedforget.text import visible

@@ -121,7 +121,7 @@ def report(
 
     Example: `fedforget report server/ -o report.html`
     """
-    from fedforget.cli.report import write_report
+    from fedforget.cli.directory_page import write_report
 
     write_report(folder, out, as_json)
 
