@@ -62,7 +62,7 @@ $(VENV)/bin/python:
 
 $(VENV)/core: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing fedforget and its dependencies into $(VENV) …"
-	@$(PIP) -e .
+	@$(PIP) -e '.[bench]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/core

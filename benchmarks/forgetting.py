@@ -5,7 +5,7 @@ The server's part is left out here.
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import common
 import numpy as np
@@ -25,9 +25,8 @@ def ordinary(n: int, d: int = 50, k: int = 20) -> tuple[float, float, float]:
     times = []
     for begin in range(0, min(len(pool), 100_000) - BATCH, BATCH):
         ids = pool[begin : begin + BATCH]
-        start = time.perf_counter()
-        report = model.forget(ids)
-        times.append(1e6 * (time.perf_counter() - start) / BATCH)
+        report, seconds = common.timed(partial(model.forget, ids))
+        times.append(1e6 * seconds / BATCH)
         assert not report.reseeded
     return times[0], float(np.median(times)), max(times)
 
@@ -40,15 +39,13 @@ def lost_seed(data: common.Dataset, repeats: int) -> tuple[float, float]:
     redraw, fresh = [], []
     for turn in range(repeats):
         victim = int(model.seed_ids_[turn % k])
-        start = time.perf_counter()
-        model.forget(victim)
-        redraw.append(time.perf_counter() - start)
+        redraw.append(common.timed(partial(model.forget, victim))[1])
         keep[victim] = False
     left, ids = data.X[keep], np.flatnonzero(keep)
     for _ in range(repeats):
-        start = time.perf_counter()
-        again = SeededKMeans(k, random_state=0).fit(left, ids=ids)
-        fresh.append(time.perf_counter() - start)
+        fit = partial(SeededKMeans(k, random_state=0).fit, left, ids=ids)
+        again, seconds = common.timed(fit)
+        fresh.append(seconds)
     assert again.cluster_centers_.tobytes() == model.cluster_centers_.tobytes()
     assert (again.labels_ == model.labels_).all()
     return float(np.median(redraw)), float(np.median(fresh))
@@ -74,11 +71,11 @@ def main() -> None:
     seeds = common.table(
         "a seed, every step in turn", "data", "forget", "fresh fit", "ratio", "target"
     )
-    for make in (common.mnist_by_writer, common.covtype, common.gaussian, common.celltype):
-        data = make()
+    for name in ("femnist", "covtype", "gaussian", "celltype"):
+        data = common.load(name)
         redraw, fresh = lost_seed(data, 62 if data.X.shape[1] > 100 else 210)
         seeds.add_row(
-            data.label,
+            common.label(data),
             common.milliseconds(redraw),
             common.milliseconds(fresh),
             f"{fresh / redraw:.1f}×",

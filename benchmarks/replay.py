@@ -2,8 +2,12 @@
 
 First table: one record is removed, the aggregate changes in a few bins, and the server follows, by
 replay and by a full run of its own code (10 restarts).  Second table: the whole removal, client
-and server, of random records, against complete retraining with scikit-learn: K-means++ with Lloyd
-at the slowest client, then K-means++ with 10 restarts at the server on its n points.
+and server, against complete retraining with scikit-learn: K-means++ with Lloyd at the slowest
+client, then K-means++ with 10 restarts at the server on its n points.
+
+Data, clients, methods, requests (a client drawn at random, then one of its records) and retraining
+are those of ``fedforget bench paper``, experiment ``random``; only here nothing else runs between
+the removals of a block.
 
 Removals and full runs take turns, a block of each at a time, and nothing else runs meanwhile, not
 even a progress bar's thread: a server that forgets finds its caches as the last removal left them.
@@ -13,17 +17,17 @@ What a removal takes that finds those of a full run is shown beside, as "cold".
 from __future__ import annotations
 
 import sys
-import time
+from functools import partial
 
 import common
 import numpy as np
 from rich.progress import track
-from sklearn.cluster import KMeans
 
-from fedforget import FederatedKMeans
+from fedforget.bench import methods
+from fedforget.bench.removals import Pool, retraining_seconds
 from fedforget.modelling import model_of
-from fedforget.warmup import warm_up
 from fedforget.runtime.local import LocalFederation
+from fedforget.warmup import warm_up
 
 REMOVALS = 200
 BLOCK = 50
@@ -31,41 +35,15 @@ FULL_RUNS = 10  # after each block
 COLD = 20  # removals after a full run each
 FULL_SECONDS = 60.0  # after which no more full runs are timed
 SPEED_UP = 84.0
-REPLAY_TARGETS = {"celltype": 20.0, "covtype": 20.0, "Gaussian": 20.0, "mnist_by_writer": 30.0}
-
-
-def fit(data: common.Dataset) -> FederatedKMeans:
-    bounds = np.stack([data.X.min(axis=0), data.X.max(axis=0)], axis=1)
-    model = FederatedKMeans(
-        data.n_clusters, bounds=bounds, step=len(data.X) ** -0.5, random_state=0
-    )
-    return model.fit(data.X, clients=data.clients)
+REPLAY_TARGETS = {"celltype": 20.0, "covtype": 20.0, "gaussian": 20.0, "femnist": 30.0}
 
 
 def full_run(federation: LocalFederation) -> float:
     """Seconds of one full run at the server; the result must be the replayed one."""
-    start = time.perf_counter()
-    model = model_of(federation.config, federation.aggregate)
-    seconds = time.perf_counter() - start
+    model, seconds = common.timed(lambda: model_of(federation.config, federation.aggregate))
     assert model.centres.tobytes() == federation.model.centres.tobytes()
     assert (model.loss, model.restart) == (federation.model.loss, federation.model.restart)
     return seconds
-
-
-def retraining(data: common.Dataset) -> float:
-    """Seconds of complete retraining."""
-    assert data.clients is not None
-    slowest, centres = 0.0, []
-    for name in np.unique(data.clients):
-        rows = data.X[data.clients == name]
-        start = time.perf_counter()
-        local = KMeans(min(data.n_clusters, len(rows)), n_init=1, random_state=0).fit(rows)
-        slowest = max(slowest, time.perf_counter() - start)
-        centres.append(local.cluster_centers_[local.labels_])
-    points = np.concatenate(centres)
-    start = time.perf_counter()
-    KMeans(data.n_clusters, n_init=10, random_state=0).fit(points)
-    return slowest + time.perf_counter() - start
 
 
 def main() -> None:
@@ -81,23 +59,22 @@ def main() -> None:
         "data", "removal (mean)", "median", "client", "re-seeds", "retraining", "speed-up",
     )  # fmt: skip
     ratios = []
-    for make in common.PAPER_SETS:
-        data = make()
-        if only and data.name not in only:
+    for name in common.PAPER_SETS:
+        if only and name not in only:
             continue
-        model = fit(data)
+        data = common.load(name)
+        model = methods.ours(data, 0).fit(data.X, clients=data.clients)
         federation = model._federation
-        rng = np.random.default_rng(1)
+        pool = Pool(data, np.random.default_rng(1))
         replays, removals, clients, reseeds, full = [], [], [], 0, []
-        victims = rng.permutation(len(data.X))[: REMOVALS + COLD]
+        victims = np.array([pool.draw(1)[0] for _ in range(REMOVALS + COLD)])
         blocks = victims[:REMOVALS].reshape(-1, BLOCK)
         for block in track(
-            blocks, data.name, console=common.console, transient=True, auto_refresh=False
+            blocks, name, console=common.console, transient=True, auto_refresh=False
         ):
             for victim in block.tolist():
-                start = time.perf_counter()
-                report = model.forget(victim)
-                removals.append(time.perf_counter() - start)
+                report, seconds = common.timed(partial(model.forget, victim))
+                removals.append(seconds)
                 replays.append(report.seconds["server"])
                 clients.append(report.seconds["clients"])
                 reseeds += bool(report.reseeded)
@@ -108,11 +85,12 @@ def main() -> None:
         for victim in victims[REMOVALS:].tolist() if sum(full) < FULL_SECONDS else ():
             full_run(federation)
             cold.append(model.forget(victim).seconds["server"])
-        again = [retraining(data) for _ in range(1 if sum(full) > FULL_SECONDS else 3)]
+        times = 1 if sum(full) > FULL_SECONDS else 3
+        again = [retraining_seconds(data, seed) for seed in range(times)]
         median_full, median = float(np.median(full)), float(np.median(replays))
-        target = REPLAY_TARGETS.get(data.name)
+        target = REPLAY_TARGETS.get(name)
         server.add_row(
-            data.label,
+            common.label(data),
             f"{len(federation.aggregate):,}",
             common.milliseconds(median_full),
             common.milliseconds(median),
@@ -124,7 +102,7 @@ def main() -> None:
         )
         ratios.append(float(np.median(again)) / float(np.mean(removals)))
         whole.add_row(
-            data.label,
+            common.label(data),
             common.milliseconds(float(np.mean(removals))),
             common.milliseconds(float(np.median(removals))),
             f"{100 * np.sum(clients) / np.sum(removals):.0f} %",

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import sys
-import time
+from functools import partial
 
 import common
 import flint
 import numpy as np
 
 from fedforget import scma
-from fedforget.scma.kernels import PRIME
 from fedforget.scma.layout import Layout
 from fedforget.warmup import warm_up
 
@@ -33,9 +32,9 @@ BITS_TARGETS = {"Covtype": 1.25, "FEMNIST": 1.06}
 
 def with_flint(syndromes: list[int]) -> int:
     """Locators by python-flint alone."""
-    context = flint.fmpz_mod_poly_ctx(flint.fmpz_mod_ctx(PRIME))
+    context = flint.fmpz_mod_poly_ctx(flint.fmpz_mod_ctx(scma.PRIME))
     polynomial = context.minpoly(syndromes)
-    return len(flint.nmod_poly([int(one) for one in polynomial.coeffs()], PRIME).roots())
+    return len(flint.nmod_poly([int(one) for one in polynomial.coeffs()], scma.PRIME).roots())
 
 
 def decode_seconds(codec: scma.Codec, vector: np.ndarray) -> float:
@@ -57,9 +56,8 @@ def decoding(everything: bool) -> None:
         peer = None
         if n <= 1_000 or (everything and n == 6_200):
             syndromes = vector[: 2 * n + 2].tolist()
-            start = time.perf_counter()
-            assert with_flint(syndromes) == n
-            peer = time.perf_counter() - start
+            found, peer = common.timed(partial(with_flint, syndromes))
+            assert found == n
         seconds = decode_seconds(codec, vector)
         target = TARGETS.get(n)
         ratio = None if peer is None else peer / seconds
@@ -88,9 +86,8 @@ def shapes() -> None:
         times = []
         for _ in range(n_clients):
             bins, counts = rng.integers(0, levels, (k, d)), rng.integers(1, 100, k)
-            start = time.perf_counter()
-            vector = codec.encode(bins, counts)
-            times.append(time.perf_counter() - start)
+            vector, seconds = common.timed(partial(codec.encode, bins, counts))
+            times.append(seconds)
             total = scma.add(total, vector)
         decode = decode_seconds(codec, total)
         small = codec.with_capacity(16)

@@ -11,7 +11,7 @@ import fedforget
 
 SOURCE = Path(fedforget.__file__).parent
 LAYERS = [
-    {"errors", "digests", "compilation", "text", "incoming", "private_files"},
+    {"errors", "digests", "compilation", "lazy", "text", "incoming", "whole_files", "pages"},
     {"clustering", "scma"},
     {"protocol", "configuration", "constraints", "modelling", "report", "warmup"},
     {"parties"},
@@ -23,7 +23,7 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 CLUSTERING = [
-    {"kernels"},
+    {"kernels", "siphash"},
     {"prf"},
     {"distance"},
     {"ids", "race", "losses", "histogram"},
@@ -62,14 +62,11 @@ def imports(path: Path) -> set[tuple[str, ...]]:
     """The parts of every ``fedforget`` module that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module
-            and node.module.startswith("fedforget.")
-        ):
-            parts = tuple(node.module.split(".")[1:])
-            found |= {(*parts, alias.name) for alias in node.names}
-    return found
+        if isinstance(node, ast.ImportFrom) and node.module:
+            package, *parts = node.module.split(".")
+            if package == "fedforget":
+                found |= {(*parts, alias.name) for alias in node.names}
+    return found - {("__version__",)}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedforget.lazy import names_from
 
 if TYPE_CHECKING:
     from fedforget.errors import (
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Names are imported when they are first used: scikit-learn and numba take a second to load, which
-# a command line that only prints its help should not spend.
-_HOME = {
+# scikit-learn and numba take a second to load, which most commands should not spend.
+_HOMES = {
     "CutOffError": "fedforget.errors",
     "DataTraceWarning": "fedforget.errors",
     "DuplicateIdError": "fedforget.errors",
@@ -36,16 +36,12 @@ _HOME = {
     "SeededKMeans": "fedforget.estimators",
     "UnknownIdError": "fedforget.errors",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'fedforget' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+if not TYPE_CHECKING:
+    __getattr__ = names_from(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOME, "__version__"])
+    return sorted([*_HOMES, "__version__"])
 
 
 __all__ = [

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from fedforget.clustering.replay import Work
+if TYPE_CHECKING:
+    from fedforget.clustering.replay import Work
 
 Name = int | str
 Verb = Literal["forget", "learn", "forget_clients"]

@@ -6,7 +6,10 @@ import csv
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -18,8 +21,8 @@ from fedforget.bench.cells import Store
 from fedforget.bench.checks import all_checks
 from fedforget.bench.datasets import Dataset, load
 from fedforget.bench.machine import describe, one_thread
-from fedforget.bench.page import write_results
 from fedforget.bench.plan import FULL, PAPER_SETS, QUICK, Library, Plan, own_plan
+from fedforget.bench.results_page import page, write_results
 from fedforget.bench.runner import Results, run
 from fedforget.bench.tables import Entry, Table, all_tables
 from fedforget.cli.bench import app
@@ -94,6 +97,9 @@ def test_the_page_needs_nothing_else(finished: tuple[Results, Path]) -> None:
     page = (folder / "index.html").read_text(encoding="utf-8")
     for address in re.findall(r'(?:src|href)="([^"]*)"', page):
         assert address.startswith("data:image/svg+xml,")
+        drawn = ElementTree.fromstring(unquote(unescape(address).split(",", 1)[1]))
+        assert drawn.tag.endswith("svg")
+        assert "\\n" not in unescape(address)
     assert "<script" not in page
     assert "@import" not in page
     assert "default-src 'none'" in page
@@ -102,6 +108,14 @@ def test_the_page_needs_nothing_else(finished: tuple[Results, Path]) -> None:
         assert word in page
     assert str(Path.home()) not in page
     assert str(folder) not in page
+
+
+def test_a_name_with_markup_is_escaped_on_the_page(finished: tuple[Results, Path]) -> None:
+    results, _ = finished
+    evil = "<b>iris</b>"
+    shown = page(results, [], [], [], evil, {evil: evil}, {evil: evil})
+    assert "<b>" not in shown
+    assert shown.count("&lt;b&gt;iris&lt;/b&gt;") == 5
 
 
 def test_numbers_come_as_json_and_csv(finished: tuple[Results, Path]) -> None:

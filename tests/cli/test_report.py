@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from jinja2 import UndefinedError
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
+from fedforget.cli.charts import Cluster as Drawn
+from fedforget.cli.charts import plane, scatter, strip
+from fedforget.cli.directory_page import SMALLEST_SHOWN, report_of, rounded_means, trouble
 from fedforget.cli.main import app
-from fedforget.cli.page import Cluster as Drawn
-from fedforget.cli.page import Html, document, element, plane, scatter, strip
-from fedforget.cli.report import SMALLEST_SHOWN, _trouble, report_of, rounded_means
+from fedforget.pages.templates import macro, render
 from fedforget.parties.client import ClientParty, open_client
 from fedforget.parties.federation_file import (
     Feature,
@@ -158,7 +160,7 @@ def test_the_clients_page(pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("points", ["weighted", "uniform"])
 def test_sizes_are_those_of_the_model(points: ServerPoints, tmp_path: Path) -> None:
     page = report_of(make_parties(tmp_path, points).server)[1]
-    listed = re.search(r'<ul class="sizes".*?</ul>', page)
+    listed = re.search(r'<ul class="sizes".*?</ul>', page, re.DOTALL)
     assert listed is not None
     sizes = [int(one) for one in re.findall(r'class="number">(\d+)<', listed[0])]
     assert len(sizes) == 3
@@ -205,15 +207,16 @@ def test_failures_and_findings() -> None:
         {"kind": "round", "time": "x", "body": taking_part | {"attempt": 9, "findings": found}},
         {"kind": "round", "time": "x", "body": taking_part | {"attempt": 10}},
     ]
-    shown = _trouble(log)
+    draw = macro("history.html", "trouble")
+    shown = draw(trouble(log))
     assert shown.count("<tr>") == 1 + 3
     assert evil not in shown
-    outline = Outline(shown)
+    outline = Outline(str(shown))
     assert "nobody can be named" in outline.text
     assert "bologna cannot read coimbra's share" in outline.text
     assert f"{evil} signed what is wrong" in outline.text
     assert "committed" in outline.text
-    assert "None." in _trouble(log[-1:])
+    assert "None." in draw(trouble(log[-1:]))
 
 
 # -- safe to open ----------------------------------------------------------------------------------
@@ -240,10 +243,15 @@ def test_names_stay_text(kind: str, pages: dict[str, str]) -> None:
 
 
 def test_whatever_is_not_markup_is_escaped() -> None:
-    assert element("p", "<b>", Html("<i></i>"), title='"x"') == (
-        '<p title="&quot;x&quot;">&lt;b&gt;<i></i></p>'
-    )
-    assert "<title>&lt;x&gt;</title>" in document("<x>", [])
+    values = {"kind": "k", "made": "now", "version": "1", "federation": None}
+    page = render("client.html", title="<x>", name='"<b>"', **values)
+    assert "<title>&lt;x&gt;</title>" in page
+    assert "<h1><bdi>&#34;&lt;b&gt;&#34;</bdi></h1>" in page
+
+
+def test_a_value_that_a_template_lacks_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="'name' is undefined"):
+        render("client.html", title="x", kind="k", made="now", version="1", federation=None)
 
 
 # -- safe to send ----------------------------------------------------------------------------------
@@ -341,9 +349,10 @@ def test_the_plane_of_one_feature_or_one_point() -> None:
 
 def test_a_circles_area_is_its_count() -> None:
     points = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.5]])
-    drawn = scatter(
+    chart = scatter(
         points, np.array([400, 100, 25]), np.array([0, 0, 0]), points[:1], [Drawn(0, 525)]
     )
+    drawn = macro("charts.html", "scatter")(chart)
     radii = [float(r) for r in re.findall(r' r="([\d.]+)" class="bin', drawn)]
     assert radii == pytest.approx([radii[0], radii[0] / 2, radii[0] / 4], rel=1e-3)
 
@@ -353,7 +362,8 @@ def test_a_circles_area_is_its_count() -> None:
 )
 def test_a_strip_holds_any_number_of_clusters(n: int, mark: str) -> None:
     clusters = [Drawn(number, 9) for number in range(n)]
-    drawn = strip("x", 5.0, 5.0, [5.0] * n, clusters)  # a constant feature
+    chart = strip("x", 5.0, 5.0, [5.0] * n, clusters)  # a constant feature
+    drawn = macro("charts.html", "strip")(chart)
     assert drawn.count(f"<{mark} ") == n + (mark == "line")
 
 

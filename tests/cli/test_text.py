@@ -14,17 +14,18 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from rich import markup
 from rich.console import Console
-from rich.markup import render
 from test_parties import in_process, quick_answer, set_up
 
 from fedforget.cli import client as client_commands
 from fedforget.cli import receipts as receipt_commands
 from fedforget.cli import rounds as round_commands
+from fedforget.cli.charts import strip
 from fedforget.cli.console import listed, plain_errors, safe
-from fedforget.cli.page import document, element, named, paragraph
 from fedforget.cli.words import table_of
 from fedforget.errors import FedforgetError
+from fedforget.pages.templates import macro, render
 from fedforget.parties.receipts import Proof
 from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.text import UnsafeNameError, check_label, check_name, json_text, visible
@@ -112,7 +113,7 @@ def test_visible_text_never_acts(text: str) -> None:
 @given(ANY_TEXT, ANY_TEXT)
 def test_rich_takes_nothing_in_a_value_for_markup(one: str, other: str) -> None:
     """Whatever stands before and after it: half a tag in each of two values makes no tag."""
-    shown = render(f"[bold]{safe(one)}[/bold] is {safe(other)}[dim]![/]", emoji=False)
+    shown = markup.render(f"[bold]{safe(one)}[/bold] is {safe(other)}[dim]![/]", emoji=False)
     expected = [re.sub(r"\\(?=\[|\Z)", r"\\x5c", visible(text)) for text in (one, other)]
     assert shown.plain == f"{expected[0]} is {expected[1]}!"
     assert [span.style for span in shown.spans] in (["bold", "dim"], ["dim"])
@@ -293,7 +294,13 @@ def test_the_file_that_is_named_is_the_file_that_is_written(story: Path) -> None
 
 def test_pages_neither_run_nor_turn_what_others_named() -> None:
     evil = f"<script>\"'&{TURN}\x00\x1b"
-    page = document(evil, [element("p", named(evil), aria_label=evil), paragraph(evil)])
+    page = render(
+        "client.html", title=evil, kind=evil, name=evil, made=evil, version=evil, federation=None
+    )
+    page += str(macro("charts.html", "strip")(strip(evil, 0.0, 1.0, [], [])))
     assert not acts(page)
     assert "<script>" not in page
-    assert 'aria-label="&lt;script&gt;&quot;&#x27;&amp;\\u202e\\x00\\x1b"' in page
+    shown = "&lt;script&gt;&#34;&#39;&amp;\\u202e\\x00\\x1b"
+    assert f"<title>{shown}</title>" in page
+    assert f'aria-label="{shown}, from 0 to 1"' in page
+    assert page.count(shown) == 7

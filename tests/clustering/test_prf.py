@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,13 +13,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import twins
-from fedforget.clustering import kernels
+from fedforget.clustering import kernels, prf
 from fedforget.clustering.prf import (
     Secret,
     keys_of_integers,
     keys_of_messages,
     keys_of_vectors,
 )
+from fedforget.clustering.siphash import siphash_128
 
 REFERENCE_KEY = Secret(bytes(range(16)))
 
@@ -121,3 +124,28 @@ def test_a_secret_does_not_show_itself() -> None:
     assert "sixteen" not in repr(secret)
     with pytest.raises(ValueError, match="16 bytes"):
         Secret(b"short")
+
+
+@pytest.mark.parametrize(("length", "expected"), REFERENCE.items())
+def test_siphash_in_python_agrees_with_the_reference_vectors(length: int, expected: str) -> None:
+    low, high = siphash_128(REFERENCE_KEY.data, bytes(range(length)))
+    assert key_bytes(low, high).hex() == expected
+
+
+@given(st.binary(min_size=16, max_size=16), st.lists(st.binary(max_size=40), max_size=5))
+def test_keys_are_the_same_without_the_kernels(key: bytes, messages: list[bytes]) -> None:
+    secret, data = Secret(key), b"".join(messages)
+    offsets = np.cumsum([0, *map(len, messages)], dtype=np.int64)
+    numbers = np.array([len(one) - 20 for one in messages], dtype=np.int64) << 58
+    compiled = [
+        keys_of_messages(secret, data, offsets),
+        keys_of_integers(secret, b"f", numbers),
+    ]
+    with mock.patch.dict(sys.modules):
+        sys.modules.pop("numba", None)
+        assert prf._in_python(1000)
+        assert not prf._in_python(1001)
+        found = [keys_of_messages(secret, data, offsets), keys_of_integers(secret, b"f", numbers)]
+    for one, other in zip(found, compiled, strict=True):
+        assert one.low.tolist() == other.low.tolist()
+        assert one.high.tolist() == other.high.tolist()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from fedforget.cli.flower import _alone, _trial
+from fedforget.cli.flower import _trial
 from fedforget.cli.main import app
+from fedforget.parties.folders import held
 from fedforget.protocol.graph import Policy
 from fedforget.runtime import directories
 from fedforget.runtime.flower.trial import protocol_part
@@ -87,7 +88,7 @@ def test_a_trial_that_is_running_is_not_disturbed(tmp_path: Path) -> None:
     (folder / "net").mkdir()
     database = folder / "net" / "superlink.sqlite"
     database.touch()
-    with _alone(folder):
+    with held(folder):
         done = call("flower", "up", "--folder", folder)
     assert done.exit_code == 1
     assert "in use by another" in " ".join(done.output.split())

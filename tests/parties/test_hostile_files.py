@@ -22,7 +22,7 @@ import pyarrow.parquet
 import pytest
 from party_world import federation_file, table
 
-from fedforget import private_files
+from fedforget import whole_files
 from fedforget.cli.receipts import read_centroids
 from fedforget.cli.words import write_table
 from fedforget.errors import FedforgetError, ModelFileError
@@ -457,7 +457,7 @@ def test_a_file_is_whole_or_not_there(
         write_private(path, b"old")
 
     def stop_in_the_middle() -> None:
-        with private_files.private_file(path) as file:
+        with whole_files.whole_file(path) as file:
             file.write(b"new")
             file.flush()
             assert not path.exists() or path.read_bytes() == b"old"
@@ -474,7 +474,7 @@ def test_a_file_is_whole_or_not_there(
 def test_leftovers_of_the_dead_are_removed_and_the_living_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "model.npz"
     dead, living, of_another = (
-        tmp_path / private_files._temporary_name(name) for name in (path.name, path.name, "other")
+        tmp_path / whole_files._temporary_name(name) for name in (path.name, path.name, "other")
     )
     foreign = tmp_path / ".model.npz.new"
     for one in (dead, living, of_another, foreign):
@@ -495,7 +495,7 @@ def test_a_temporary_name_that_is_taken_by_a_link(
     victim.write_text("untouched")
     link.symlink_to(victim)
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    monkeypatch.setattr(private_files, "_temporary_name", lambda name: "guessed")
+    monkeypatch.setattr(whole_files, "_temporary_name", lambda name: "guessed")
     with pytest.raises(FolderError):
         write_private(tmp_path / "out", b"secret")
     assert victim.read_text() == "untouched"
@@ -506,7 +506,7 @@ def test_a_directory_is_made_again_over_leftovers(tmp_path: Path) -> None:
 
     def stop_in_the_middle() -> None:
         with being_made(folder, ("key",)):
-            (folder / private_files._temporary_name("key")).write_bytes(b"secret")
+            (folder / whole_files._temporary_name("key")).write_bytes(b"secret")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -11,9 +11,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import fedforget
+from fedforget.bench.timing import timed
+from fedforget.whole_files import whole_file
 
 Value = dict[str, Any]
 
@@ -120,15 +119,14 @@ class Store:
 
     def compute(self, cell: Cell) -> Result:
         """Run a cell and keep what comes out."""
-        start = time.perf_counter()
-        value = cell.run()
+        value, seconds = timed(cell.run)
         result = Result(
             cell.experiment,
             cell.dataset,
             cell.trial,
             dict(cell.parameters),
             value,
-            time.perf_counter() - start,
+            seconds,
         )
         write_whole(
             self.folder / cell.file_name, json.dumps(result.__dict__, allow_nan=False, indent=1)
@@ -136,18 +134,12 @@ class Store:
         return result
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file such that it is there whole or not at all, whenever the process dies."""
+    data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with whole_file(path, private=False) as file:
+        file.write(data)
 
 
 @cache

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from functools import reduce
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from fedforget.bench.cells import Value
 from fedforget.bench.iblt import Iblt, decodes
+from fedforget.bench.timing import timed
 from fedforget.scma import Codec, add
 from fedforget.scma.literal import LiteralScheme
 
@@ -123,9 +123,4 @@ def _iblt_rate(levels: int, n_features: int, capacity: int, tables: int = 20) ->
 
 
 def _median(call: Callable[[], object], repeats: int = 3) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
+    return float(np.median([timed(call)[1] for _ in range(repeats)]))

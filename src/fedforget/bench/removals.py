@@ -8,8 +8,8 @@ within one run, ten requests at a time, so that a noisy spell of the machine hit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from fedforget.baselines.retraining import complete_retraining, paper_configurat
 from fedforget.bench import methods
 from fedforget.bench.cells import Value
 from fedforget.bench.datasets import Dataset
+from fedforget.bench.timing import timed
 from fedforget.clustering.distance import Floats, nearest
 from fedforget.clustering.prf import Ints
 
@@ -57,9 +58,8 @@ class EstimatorContender:
         self.model = model.fit(data.X, clients=data.clients)
 
     def remove(self, ids: Sequence[int]) -> tuple[float, bool]:
-        start = time.perf_counter()
-        report = self.model.forget(np.asarray(ids))
-        return time.perf_counter() - start, bool(report.reseeded)
+        report, seconds = timed(lambda: self.model.forget(np.asarray(ids)))
+        return seconds, bool(report.reseeded)
 
     def costliest(self) -> int:
         ids, centres = self.model.ids_, self.model.cluster_centers_
@@ -129,26 +129,26 @@ def removals(
     """
     contenders = {name: CONTENDERS[name](data, trial) for name in names}
     rng = np.random.default_rng([trial, 1])
-    pool = _Pool(data, rng)
+    pool = Pool(data, rng)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     reseeded: dict[str, list[bool]] = {name: [] for name in names}
     ratios: dict[str, list[float]] = {name: [] for name in names}
     again: list[float] = []
     checked = _spaced(requests, CHECKPOINTS)
-    timed = _spaced(requests, retrainings)
+    retrained = _spaced(requests, retrainings)
     size = int(kind) if kind.isdigit() else 1
     drawn = [pool.draw(size) for _ in range(0 if kind == "adversarial" else requests)]
     _compare(data, contenders, centres, ratios)
     begin = 0
-    for end in sorted({*range(BLOCK, requests, BLOCK), *checked, *timed, requests}):
+    for end in sorted({*range(BLOCK, requests, BLOCK), *checked, *retrained, requests}):
         for name, contender in contenders.items():
             for turn in range(begin, end):
                 ids = drawn[turn] if drawn else [contender.costliest()]
                 elapsed, redrawn = contender.remove(ids)
                 seconds[name].append(elapsed)
                 reseeded[name].append(redrawn)
-        if end in timed:
-            again.append(_retraining(data, trial + end))
+        if end in retrained:
+            again.append(retraining_seconds(data, trial + end))
         if end in checked:
             _compare(data, contenders, centres, ratios)
         begin = end
@@ -168,17 +168,14 @@ def client_removals(data: Dataset, trial: int, *, requests: int) -> Value:
     for name in ("MUFC", "ours, 2K"):
         contender = CONTENDERS[name](data, trial)
         assert isinstance(contender, EstimatorContender)
-        seconds[name] = []
-        for client in order:
-            start = time.perf_counter()
-            contender.model.forget_clients([client])
-            seconds[name].append(time.perf_counter() - start)
+        leave = contender.model.forget_clients
+        seconds[name] = [timed(partial(leave, [client]))[1] for client in order]
     tree = methods.dc_km(data, trial).fit(data.X, data.clients)
     seconds["DC-KM"] = []
     for client in order:
         tree.forget(tree.leaves[client].ids)
         seconds["DC-KM"].append(tree.seconds.total)
-    return {"seconds": seconds, "retraining": [_retraining(data, trial)]}
+    return {"seconds": seconds, "retraining": [retraining_seconds(data, trial)]}
 
 
 def secure_sum(data: Dataset, trial: int, *, requests: int) -> Value:
@@ -205,7 +202,7 @@ def secure_sum(data: Dataset, trial: int, *, requests: int) -> Value:
     return found
 
 
-class _Pool:
+class Pool:
     """Records that random requests are drawn from: a client first, then its records."""
 
     def __init__(self, data: Dataset, rng: np.random.Generator) -> None:
@@ -233,7 +230,8 @@ def _costliest(values: Floats, ids: Ints, centres: Floats, labels: Any) -> int:
     return int(ids[d2.argmax()])
 
 
-def _retraining(data: Dataset, seed: int) -> float:
+def retraining_seconds(data: Dataset, seed: int) -> float:
+    """What one removal costs without unlearning: complete retraining, with scikit-learn."""
     grid = paper_configuration(data.n_clusters, *data.X.shape).grid
     again = complete_retraining(
         data.X, data.clients, data.n_clusters, grid, n_init=methods.N_INIT, seed=seed

@@ -8,7 +8,7 @@ outlier: the largest squared distance to a centre over the mean of its cluster.
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from fedforget.baselines.qkmeans import QKMeans
 from fedforget.bench.cells import Value
 from fedforget.bench.datasets import Dataset
+from fedforget.bench.timing import timed
 from fedforget.clustering.distance import Floats, nearest
 from fedforget.clustering.losses import nearest_loss
 from fedforget.estimators import SeededKMeans
@@ -70,29 +71,24 @@ def _chance(values: Floats, k: int, centres: Any, seedings: int) -> Value:
 def q_k_means(data: Dataset, trial: int, *, epsilon: float, requests: int) -> Value:
     """Centralised removals with Q-k-means on a lattice of width ε."""
     model = QKMeans(data.n_clusters, bounds=(0.0, 1.0), epsilon=epsilon, seed=trial)
-    start = time.perf_counter()
-    model.fit(data.X)
-    fitted = time.perf_counter() - start
+    _, fitted = timed(lambda: model.fit(data.X))
     loss = nearest_loss(data.X, model.centres)
     seconds, certified = [], []
     for one in _victims(data, trial, requests):
-        start = time.perf_counter()
-        certified.append(model.forget([one]))
-        seconds.append(time.perf_counter() - start)
+        held, elapsed = timed(partial(model.forget, [one]))
+        certified.append(held)
+        seconds.append(elapsed)
     return {"fit": fitted, "loss": loss, "seconds": seconds, "certified": certified}
 
 
 def seeded_k_means(data: Dataset, trial: int, *, requests: int) -> Value:
     """The same removals with the paper's Alg. 3; ``certified`` are those that need no seeding."""
-    start = time.perf_counter()
-    model = SeededKMeans(data.n_clusters, random_state=trial).fit(data.X)
-    fitted = time.perf_counter() - start
+    model, fitted = timed(lambda: SeededKMeans(data.n_clusters, random_state=trial).fit(data.X))
     loss = float(model.inertia_)
     seconds, certified = [], []
     for one in _victims(data, trial, requests):
-        start = time.perf_counter()
-        report = model.forget(one)
-        seconds.append(time.perf_counter() - start)
+        report, elapsed = timed(partial(model.forget, one))
+        seconds.append(elapsed)
         certified.append(not report.reseeded)
     return {"fit": fitted, "loss": loss, "seconds": seconds, "certified": certified}
 

@@ -52,6 +52,11 @@ def paper(
 
     Example: `fedforget bench paper --quick --only table1,fig3f`
     """
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.extras import check_extra
+
+    with plain_errors():
+        check_extra("bench", "bench paper")
     from fedforget.bench.machine import one_thread
 
     if trials is not None and trials < 1:
@@ -72,7 +77,7 @@ def _run(
     from fedforget.bench import machine
     from fedforget.bench.catalogue import chosen
     from fedforget.bench.cells import Store
-    from fedforget.bench.page import write_results
+    from fedforget.bench.results_page import write_results
     from fedforget.bench.runner import run
     from fedforget.cli.console import console, messages, progress_bar, safe, warm_up_kernels
     from fedforget.text import visible

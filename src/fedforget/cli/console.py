@@ -6,14 +6,16 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedforget.errors import FedforgetError
 from fedforget.text import json_text, visible
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 # Names and paths may hold what looks like the code of an emoji; they are shown as they are.
 console = Console(emoji=False)
@@ -94,6 +96,14 @@ def show(result: dict[str, Any], as_json: bool, in_words: Callable[[], None]) ->
 @contextmanager
 def progress_bar(description: str, total: int | None, *, quiet: bool) -> Iterator[Progress]:
     """A progress bar on the error stream; none for scripts."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     words = TextColumn("{task.description}", markup=False)
     columns = (words, BarColumn(), MofNCompleteColumn())
     with Progress(

@@ -81,14 +81,16 @@ def up(
     from rich.live import Live
 
     from fedforget.cli.console import console, messages, plain_errors, safe
+    from fedforget.cli.extras import check_extra
+    from fedforget.parties.folders import held
     from fedforget.runtime.flower.network import Network
     from fedforget.runtime.flower.simulation import run_once
     from fedforget.text import json_text
 
     with plain_errors(), suppress(KeyboardInterrupt), _terminable():
-        _check_installed()
+        check_extra("flower", "flower up")
         app_folder, names = _trial(folder, clients)
-        with _alone(folder), Network(folder / "net", app_folder) as network:
+        with held(folder), Network(folder / "net", app_folder) as network:
             network.database.unlink(missing_ok=True)
             with messages.status("Starting a SuperLink and SuperNodes …"):
                 network.start_superlink()
@@ -172,13 +174,14 @@ def simulate(
     from fedforget.bench.datasets import load_file
     from fedforget.bench.splits import iid
     from fedforget.cli.console import plain_errors, progress_bar, show
+    from fedforget.cli.extras import check_extra
     from fedforget.errors import FedforgetError
     from fedforget.runtime.flower import simulation
     from fedforget.runtime.flower.trial import check_clients
     from fedforget.text import visible
 
     with plain_errors(), _terminable(), ExitStack() as stack:
-        _check_installed()
+        check_extra("flower", "simulate")
         try:
             data = load_file(dataset, n_clusters=clusters, n_clients=clients or 10, seed=seed)
             owners = data.clients if clients is None else iid(len(data.X), clients, seed=seed)
@@ -218,15 +221,6 @@ def simulate(
 
 
 # -- what the commands share -------------------------------------------------------------------
-
-
-def _check_installed() -> None:
-    from importlib.util import find_spec
-
-    from fedforget.errors import FedforgetError
-
-    if find_spec("flwr") is None:
-        raise FedforgetError("Flower is not installed: pip install 'fedforget[flower]'")
 
 
 @contextmanager
@@ -270,21 +264,6 @@ def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
     if len(names) != clients:
         raise FedforgetError(f"{folder} holds a trial of {len(names)} clients, not {clients}")
     return folder / "app", names
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second command off a trial's database and its clients."""
-    import fcntl
-
-    from fedforget.errors import FedforgetError
-
-    with (folder / "lock").open("a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise FedforgetError(f"{folder} is in use by another fedforget flower up") from None
-        yield
 
 
 def _wait_for_nodes(network: Network, numbers: dict[str, int]) -> None:

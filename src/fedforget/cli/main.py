@@ -58,6 +58,11 @@ def demo(
 
     Example: `fedforget demo --out /tmp/demo --json`
     """
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.extras import check_extra
+
+    with plain_errors():
+        check_extra("bench", "demo")
     from fedforget.cli.demo import run_demo
 
     run_demo(out, seed, as_json)
@@ -116,7 +121,7 @@ def report(
 
     Example: `fedforget report server/ -o report.html`
     """
-    from fedforget.cli.report import write_report
+    from fedforget.cli.directory_page import write_report
 
     write_report(folder, out, as_json)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -71,6 +70,8 @@ def _json(file: BinaryIO, columns: Columns) -> None:
 
 
 def _npz(file: BinaryIO, columns: Columns) -> None:
+    import zipfile
+
     # numpy.savez takes the arrays as keyword arguments, and cannot take one that is named "file".
     with zipfile.ZipFile(file, "w") as archive:
         for name, column in columns.items():

@@ -9,17 +9,24 @@ secret can predict or steer the draws, which is SipHash's promise as a pseudoran
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedforget.clustering import kernels
+from fedforget.clustering.siphash import siphash_128
 
 UInts = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
+
+_FEW = 1000
+"""Messages that are hashed in less time than it takes to load numba."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,23 @@ class Keys(NamedTuple):
     high: UInts
 
 
+def _in_python(n: int) -> bool:
+    """Whether to hash without the kernels; the keys are the same."""
+    return n <= _FEW and "numba" not in sys.modules
+
+
+def _keys_in_python(secret: Secret, messages: Iterable[bytes], n: int) -> Keys:
+    words = [siphash_128(secret.data, message) for message in messages]
+    low, high = np.array(words, dtype=np.uint64).reshape(n, 2).T.copy()
+    return Keys(low, high)
+
+
 def keys_of_messages(secret: Secret, data: bytes, offsets: Ints) -> Keys:
     """SipHash-2-4-128 of ``data[offsets[i]:offsets[i + 1]]`` for every i."""
     n = len(offsets) - 1
+    if _in_python(n):
+        ends = offsets.tolist()
+        return _keys_in_python(secret, (data[a:b] for a, b in pairwise(ends)), n)
     keys = Keys(np.empty(n, np.uint64), np.empty(n, np.uint64))
     buffer = np.frombuffer(data, dtype=np.uint8)
     kernels.siphash_messages(*secret.words, buffer, offsets, keys.low, keys.high)
@@ -66,6 +87,9 @@ def keys_of_messages(secret: Secret, data: bytes, offsets: Ints) -> Keys:
 def keys_of_integers(secret: Secret, tag: bytes, numbers: Ints) -> Keys:
     """SipHash-2-4-128 of ``tag`` (one byte) followed by the number as a little-endian int64."""
     n = len(numbers)
+    if _in_python(n):
+        messages = (tag + number.to_bytes(8, "little", signed=True) for number in numbers.tolist())
+        return _keys_in_python(secret, messages, n)
     keys = Keys(np.empty(n, np.uint64), np.empty(n, np.uint64))
     kernels.siphash_integers(*secret.words, np.uint64(tag[0]), numbers, keys.low, keys.high)
     return keys

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fedforget.digests import Digest
 from fedforget.errors import ModelFileError
 from fedforget.incoming import Npz, parse_json
-from fedforget.private_files import private_file
+from fedforget.whole_files import whole_file
 
 FORMAT = 1
 Arrays = dict[str, npt.NDArray[Any]]
@@ -43,7 +43,7 @@ def write(path: str | PathLike[str], header: dict[str, Any], arrays: Arrays) -> 
     text = json.dumps(header | {"seal": _seal(header, arrays)}, sort_keys=True)
     members: dict[str, Any] = {"header": np.frombuffer(text.encode(), dtype=np.uint8)}
     members |= arrays
-    with private_file(target) as file:
+    with whole_file(target) as file:
         np.savez(file, **members)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fedforget.errors import FedforgetError
-from fedforget.private_files import is_leftover, private_file
+from fedforget.whole_files import is_leftover, whole_file
 
 LOCK = "lock"
 UNFINISHED = ".unfinished"
@@ -47,7 +47,7 @@ def being_made(folder: Path, files: Iterable[str]) -> Iterator[None]:
         _check_vacant(folder, ours)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        with _held(folder):
+        with held(folder):
             for path in _check_vacant(folder, ours):
                 path.unlink()
             (folder / UNFINISHED).touch(mode=0o600)
@@ -118,7 +118,7 @@ def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
 def writing_private(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     """The same for a file that is written piece by piece, in the body of the ``with``."""
     try:
-        with private_file(path, replace=replace) as file:
+        with whole_file(path, replace=replace) as file:
             yield file
     except FileExistsError:
         raise FolderError(
@@ -163,16 +163,17 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a directory for this process; a second one is told so instead of waiting."""
+    """Open a party's directory for this process: private, finished, and held."""
     check_private(folder)
-    with _held(folder):
+    with held(folder):
         if (folder / UNFINISHED).exists():
             raise FolderError(f"{folder} is unfinished: its init was cut off; run it again")
         yield
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> Iterator[None]:
+    """Hold a directory, whatever it is; a second process is told so instead of waiting."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
+from fedforget import scma
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.client_stages import (
     Advertised,
@@ -110,7 +111,6 @@ from fedforget.protocol.rules import (
     requirements,
 )
 from fedforget.protocol.shares import SHARE_BYTES, fingerprint, split
-from fedforget.scma import add
 
 MOST_NOTICES = 1_000
 """Most commits that a client passes on to a server that has lost them."""
@@ -679,10 +679,10 @@ class Client:
         view = View(context.digest, stage.roster, sharers)
         plain_vector = codec.encode(change.points(), change.counts())
         seed = secrets.seed(stage.roster)
-        masked_vector = add(plain_vector, self_mask(seed, view, self.name, codec.length))
+        masked_vector = scma.add(plain_vector, self_mask(seed, view, self.name, codec.length))
         for name in near:
             secret = secrets.masking.with_peer(AgreementKey(stage.masking_keys[name]))
-            masked_vector = add(
+            masked_vector = scma.add(
                 masked_vector, pair_mask(secret, view, self.name, name, codec.length)
             )
         received = digest_of_delivery(delivery.dealt)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from fedforget import scma
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import PublicKey
-from fedforget.scma import Codec
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Federation:
     first_capacity: int = 16
     policy: Policy = field(default_factory=Policy)
 
-    def codec(self, capacity: int, salt: bytes) -> Codec:
+    def codec(self, capacity: int, salt: bytes) -> scma.Codec:
         """The code of an attempt."""
         return _codec(self.levels, capacity, salt)
 
 
 @lru_cache(maxsize=4)
-def _codec(levels: tuple[int, ...], capacity: int, salt: bytes) -> Codec:
-    return Codec(levels, capacity, salt=salt)
+def _codec(levels: tuple[int, ...], capacity: int, salt: bytes) -> scma.Codec:
+    return scma.Codec(levels, capacity, salt=salt)

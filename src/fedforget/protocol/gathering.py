@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from fedforget import scma
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import Place
@@ -27,7 +28,6 @@ from fedforget.protocol.messages import (
     view_of,
 )
 from fedforget.protocol.rules import Requirements
-from fedforget.scma import Elements
 
 
 class Outgoing(NamedTuple):
@@ -131,7 +131,7 @@ class Masking:
     keys: Mapping[str, Advertise]
     dealt: Mapping[str, Shares]
     delivered: Mapping[str, bytes]
-    masked_total: Elements
+    masked_total: scma.Elements
     title = "masked input"
 
     @property
@@ -149,7 +149,7 @@ class Consenting:
     graph: Graph
     keys: Mapping[str, Advertise]
     dealt: Mapping[str, Shares]
-    masked_total: Elements
+    masked_total: scma.Elements
     alive: tuple[str, ...]
     unreadable: Mapping[str, frozenset[str]]
     title = "consistency"

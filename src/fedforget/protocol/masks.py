@@ -16,6 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
+from fedforget import scma
 from fedforget.protocol.keys import (
     Agreement,
     Identity,
@@ -24,7 +25,6 @@ from fedforget.protocol.keys import (
     digest_of,
     digest_of_names,
 )
-from fedforget.scma import PRIME, Elements, minus
 
 _LOW_62_BITS = np.uint64(2**62 - 1)
 
@@ -97,17 +97,17 @@ def share_key(
     return OneTimeKey(derive(secret, "shares", pair)), pair
 
 
-def self_mask(seed: bytes, view: View, name: str, length: int) -> Elements:
+def self_mask(seed: bytes, view: View, name: str, length: int) -> scma.Elements:
     """The mask that a client puts on its vector for itself."""
     return expand(derive(seed, "self mask", view.digest, name.encode()), length)
 
 
-def pair_mask(secret: bytes, view: View, name: str, other: str, length: int) -> Elements:
+def pair_mask(secret: bytes, view: View, name: str, other: str, length: int) -> scma.Elements:
     """The mask that ``name`` puts on its vector for ``other``; theirs together are zero."""
     first, second = sorted((name, other))
     key = derive(secret, "pair mask", view.digest, first.encode(), second.encode())
     elements = expand(key, length)
-    return elements if name == first else minus(elements)
+    return elements if name == first else scma.minus(elements)
 
 
 def stream(key: bytes) -> Callable[[int], bytes]:
@@ -116,16 +116,16 @@ def stream(key: bytes) -> Callable[[int], bytes]:
     return lambda count: encryptor.update(bytes(count))
 
 
-def expand(key: bytes, length: int) -> Elements:
+def expand(key: bytes, length: int) -> scma.Elements:
     """Field elements that look uniform: ChaCha20's stream, 62 bits per word, those below p."""
     read = stream(key)
-    parts: list[Elements] = []
+    parts: list[scma.Elements] = []
     missing = length
     while missing > 0:
         # 29 of 32 words are below p; take a few more than that calls for.
         n_words = missing * 9 // 8 + 16
         words = np.frombuffer(read(8 * n_words), dtype="<u8").astype(np.uint64)
         words &= _LOW_62_BITS
-        parts.append(words[words < PRIME][:missing])
+        parts.append(words[words < scma.PRIME][:missing])
         missing -= parts[-1].size
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)

@@ -15,6 +15,7 @@ from typing import cast
 import numpy as np
 from msgspec.structs import replace
 
+from fedforget import scma
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
 from fedforget.protocol.errors import (
@@ -97,7 +98,6 @@ from fedforget.protocol.rules import (
     why_no_delta,
 )
 from fedforget.protocol.unmasking import MisdealtError, check_reveal, unmasked
-from fedforget.scma import DecodeError, Elements, add, next_capacity
 
 MOST_ATTEMPTS_LOST = 1 << 32
 """How many attempts a server that was restored from a backup can have forgotten."""
@@ -434,9 +434,9 @@ class Server:
         codec = self.federation.codec(stage.context.capacity, stage.context.salt)
         try:
             masked_vector = codec.unpack(body.masked_vector)
-        except DecodeError as error:
+        except scma.DecodeError as error:
             raise WrongLengthError(f"{name}'s vector: {error}") from None
-        stage.masked_total = add(stage.masked_total, masked_vector)
+        stage.masked_total = scma.add(stage.masked_total, masked_vector)
 
     # -- going on ------------------------------------------------------------------------------
 
@@ -628,7 +628,7 @@ class Server:
         codec = self.federation.codec(context.capacity, context.salt)
         try:
             histogram = Histogram.of(*codec.decode(total))
-        except DecodeError as error:
+        except scma.DecodeError as error:
             return self._grow(error, context)
         left = tuple(name for name in stage.alive if name in context.leaving)
         signers = stage.needed.enough(stage.consents)
@@ -640,7 +640,7 @@ class Server:
         )
         return []
 
-    def _grow(self, error: DecodeError, context: Context) -> list[Outgoing]:
+    def _grow(self, error: scma.DecodeError, context: Context) -> list[Outgoing]:
         """Another attempt with more room, or the end of the round.
 
         A change can touch twice as many bins as there are, old ones and new ones, and then there is
@@ -648,8 +648,8 @@ class Server:
         """
         full = self.membership.capacity * (2 if context.kind == "delta" else 1)
         try:
-            larger = next_capacity(error, context.capacity, full)
-        except DecodeError as final:
+            larger = scma.next_capacity(error, context.capacity, full)
+        except scma.DecodeError as final:
             finding = Finding(
                 (),
                 "somebody sent what is not an encoding of a histogram; who it was cannot be told",
@@ -663,7 +663,7 @@ class Server:
             ) from final
         return self._open_attempt(context.kind, larger)
 
-    def _unmasked(self, stage: Unmasking) -> Elements:
+    def _unmasked(self, stage: Unmasking) -> scma.Elements:
         try:
             return unmasked(stage, self.membership)
         except MisdealtError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedforget import scma
 from fedforget.protocol.errors import BadShareError, ProtocolError, WrongLengthError
 from fedforget.protocol.gathering import Unmasking
 from fedforget.protocol.keys import Agreement, AgreementKey, digest_of
@@ -11,7 +12,6 @@ from fedforget.protocol.masks import View, pair_mask, self_mask
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import Reveal
 from fedforget.protocol.shares import fingerprint, join
-from fedforget.scma import Elements, add, minus
 
 
 class MisdealtError(ProtocolError):
@@ -47,7 +47,7 @@ def _dealt_hash(stage: Unmasking, dealer: str, holder: str, *, of_seed: bool) ->
     return one.seed_hash if of_seed else one.key_hash
 
 
-def unmasked(stage: Unmasking, membership: Membership) -> Elements:
+def unmasked(stage: Unmasking, membership: Membership) -> scma.Elements:
     """The sum of the survivors' vectors, from which every mask is taken off."""
     graph = stage.graph
     seeds: dict[str, dict[int, bytes]] = {name: {} for name in stage.alive}
@@ -63,13 +63,15 @@ def unmasked(stage: Unmasking, membership: Membership) -> Elements:
     total, length = stage.masked_total, stage.masked_total.size
     alive = set(stage.alive)
     for name, shares in seeds.items():
-        total = add(total, minus(self_mask(_seed_of(stage, name, shares), view, name, length)))
+        total = scma.add(
+            total, scma.minus(self_mask(_seed_of(stage, name, shares), view, name, length))
+        )
     for name, shares in keys.items():
         key = _key_of(stage, name, shares)
         for other in graph.neighbours(name):
             if other in alive:
                 secret = key.with_peer(AgreementKey(stage.keys[other].masking_key))
-                total = add(total, pair_mask(secret, view, name, other, length))
+                total = scma.add(total, pair_mask(secret, view, name, other, length))
     return total
 
 

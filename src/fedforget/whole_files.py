@@ -1,4 +1,4 @@
-"""Files that only their owner can read, written whole or not at all.
+"""Files that are written whole or not at all, and for their owner alone unless said otherwise.
 
 A file is written without a name and gets one when it is complete, so that a process that is killed
 leaves nothing behind.  Where the file system knows no files without names, or an older file has to
@@ -24,7 +24,7 @@ _LEFTOVER = re.compile(r"\.fedforget-([0-9a-f]{16})-[0-9a-f]{16}\.new")
 
 
 @contextmanager
-def private_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, replace: bool = True, private: bool = True) -> Iterator[BinaryIO]:
     """Write a file in the body of the ``with``; it is there, whole, when the body has ended well.
 
     Parameters
@@ -33,11 +33,13 @@ def private_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
         The file.  A symbolic link is not followed, and nothing but a plain file is replaced.
     replace : bool
         Replace an older file; otherwise one that is there is an error.
+    private : bool
+        Only the owner can read it (mode 600); otherwise whom the process's umask lets.
 
     Yields
     ------
     BinaryIO
-        The file to write to, of mode 600.
+        The file to write to.
 
     Raises
     ------
@@ -48,7 +50,7 @@ def private_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     try:
         _check_target(folder, path.name, replace)
         _remove_leftovers(folder, path.name)
-        descriptor, temporary = _new_file(folder, path.name)
+        descriptor, temporary = _new_file(folder, path.name, 0o600 if private else 0o666)
         with os.fdopen(descriptor, "wb") as file:
             try:
                 yield file
@@ -82,17 +84,17 @@ def _check_target(folder: int, name: str, replace: bool) -> None:
         raise FileExistsError(0, "it is there already")
 
 
-def _new_file(folder: int, name: str) -> tuple[int, str | None]:
+def _new_file(folder: int, name: str, mode: int) -> tuple[int, str | None]:
     """An empty locked file, and its name if it has to have one."""
     flag = getattr(os, "O_TMPFILE", None)
     if flag is not None and os.path.isdir(_DESCRIPTORS):
         # File systems without such files answer in more than one way; then there is a name.
         with suppress(OSError):
-            return _locked(os.open(".", flag | os.O_RDWR, 0o600, dir_fd=folder)), None
+            return _locked(os.open(".", flag | os.O_RDWR, mode, dir_fd=folder)), None
     while True:
         temporary = _temporary_name(name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = _locked(os.open(temporary, flags, 0o600, dir_fd=folder))
+        descriptor = _locked(os.open(temporary, flags, mode, dir_fd=folder))
         if os.fstat(descriptor).st_nlink:
             return descriptor, temporary
         # Somebody took it for a leftover before it was locked.

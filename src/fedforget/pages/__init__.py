@@ -1,0 +1,1 @@
+"""Self-contained HTML pages, made from the templates in the folder ``html``."""
