@@ -25,6 +25,7 @@ from rich.progress import track
 
 from fedforget.bench import methods
 from fedforget.bench.removals import Pool, retraining_seconds
+from fedforget.modelling import model_of
 from fedforget.runtime.local import LocalFederation
 from fedforget.warmup import warm_up
 
@@ -39,7 +40,7 @@ REPLAY_TARGETS = {"celltype": 20.0, "covtype": 20.0, "gaussian": 20.0, "femnist"
 
 def full_run(federation: LocalFederation) -> float:
     """Seconds of one full run at the server; the result must be the replayed one."""
-    model, seconds = common.timed(lambda: federation.config.model_of(federation.aggregate))
+    model, seconds = common.timed(lambda: model_of(federation.config, federation.aggregate))
     assert model.centres.tobytes() == federation.model.centres.tobytes()
     assert (model.loss, model.restart) == (federation.model.loss, federation.model.restart)
     return seconds

@@ -13,7 +13,7 @@ SOURCE = Path(fedforget.__file__).parent
 LAYERS = [
     {"errors", "digests", "compilation", "lazy", "text", "incoming", "whole_files", "pages"},
     {"clustering", "scma"},
-    {"protocol", "configuration", "report", "warmup"},
+    {"protocol", "configuration", "constraints", "modelling", "report", "warmup"},
     {"parties"},
     {"runtime"},
     {"estimators"},
@@ -29,7 +29,7 @@ CLUSTERING = [
     {"ids", "race", "losses", "histogram"},
     {"records"},
     {"partition"},
-    {"grid", "server"},
+    {"grid", "owner", "server"},
     {"replay"},
 ]
 SCMA = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -14,15 +13,7 @@ from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.partition import FIXED_POINT_BITS, MAX_RECORDS
 from fedforget.clustering.prf import Ints, Secret
-from fedforget.clustering.replay import ReplayingServer
-from fedforget.clustering.server import (
-    REPLICATE_BITS,
-    PointSource,
-    ServerModel,
-    UniformPoints,
-    WeightedPoints,
-    cluster,
-)
+from fedforget.clustering.server import REPLICATE_BITS, ServerModel
 from fedforget.digests import Digest
 
 Representatives = Literal["means", "seeds"]
@@ -101,52 +92,23 @@ class Configuration:
         """What a client reports: the size of each local cluster at its representative."""
         return Histogram.of(self.representatives_of(partition), partition.sizes)
 
-    # -- the server's side ---------------------------------------------------------------------
-
-    def _source(self) -> PointSource:
-        """What makes points of an aggregate."""
-        if self.lattice == "fixed-point":
-            diameter = math.sqrt(self.grid.n_features) * (_FIXED + 1.0)
-        else:
-            diameter = self._finer * math.sqrt(float((self.grid.levels.astype(float) ** 2).sum()))
-        make = UniformPoints if self.server_points == "uniform" else WeightedPoints
-        return make(self.public_seed, diameter)
-
-    def new_server(self) -> ReplayingServer:
-        """A server that has not seen an aggregate, and will follow its changes."""
-        return ReplayingServer(
-            self._source(),
-            self.n_clusters,
-            n_init=self.n_init,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
-
-    def model_of(self, aggregate: Histogram) -> ServerModel:
-        """The model of an aggregate, for those who will not follow its changes."""
-        return cluster(
-            self._source().points_of(aggregate),
-            self.n_clusters,
-            n_init=self.n_init,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
+    # -- the model's coordinates ---------------------------------------------------------------
 
     @property
-    def _finer(self) -> float:
+    def finer(self) -> float:
         """How much finer than the grid the server's lattice is."""
         return 2.0**REPLICATE_BITS if self.server_points == "uniform" else 1.0
 
     def coordinates_of(self, points: Ints) -> Floats:
         """Lattice points in the coordinates of the model's centres."""
-        return points.astype(np.float64) * self._finer
+        return points.astype(np.float64) * self.finer
 
     def centres_of(self, model: ServerModel) -> tuple[Floats, Floats]:
         """The model's centres, in the clustered space and in the caller's units."""
         if self.lattice == "fixed-point":
             units = model.centres / _FIXED
         else:
-            units = self.grid.units_of_bins(model.centres / self._finer)
+            units = self.grid.units_of_bins(model.centres / self.finer)
         return self.grid.from_units(units)
 
     def model_digest(self, aggregate: Histogram, model: ServerModel) -> str:

@@ -172,7 +172,7 @@ def test_an_unknown_id_changes_nothing(rng: np.random.Generator) -> None:
 def test_bad_input() -> None:
     with pytest.raises(DuplicateIdError, match="distinct"):
         DCKMeans(2).fit([[0.0], [1.0]], [0, 0], ids=[1, 1])
-    with pytest.raises(ValueError, match="one entry a record"):
+    with pytest.raises(ValueError, match="one entry per record"):
         DCKMeans(2).fit([[0.0], [1.0]], [0, 0], ids=[1])
     with pytest.raises(ValueError, match="fit first"):
         DCKMeans(2).outcome()

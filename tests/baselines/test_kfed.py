@@ -130,7 +130,7 @@ def test_small_devices(rng: np.random.Generator) -> None:
         ({"n_clusters": 0}, "n_clusters must be at least 1"),
         ({"local_clusters": 4}, "must not exceed n_clusters = 3"),
         ({"first_device": 8}, "first_device 8 has no records"),
-        ({"clients": [0, 1]}, r"one entry a record \(4\)"),
+        ({"clients": [0, 1]}, r"one entry per record \(4\)"),
         ({"clients": [0, -1, 0, 0]}, r"must not be negative \(record 1\)"),
         ({"values": [[0.0], [1.0], [np.nan], [2.0]]}, "row 2, column 0: nan"),
         ({"values": np.empty((0, 2)), "clients": []}, "no records"),

@@ -82,7 +82,7 @@ def test_a_step_by_hand() -> None:
     assert trained.steps[0].sizes.tolist() == [3]
     assert trained.steps[0].sums.tolist() == [[int(1.5 * 2**32)]]
     improves = trained.steps[0].loss < trained._first_loss
-    expected = nearest if improves else trained._records.seeds[0, 0]
+    expected = nearest if improves else trained._owner.clusters.seeds[0, 0]
     assert trained.centres[0, 0] == pytest.approx(expected)
 
 
@@ -99,7 +99,7 @@ def test_small_clusters_are_held_back() -> None:
 def test_a_fine_lattice_is_plain_lloyd(rng: np.random.Generator) -> None:
     values = rng.random((300, 3))
     trained = model(4, epsilon=2.0**-24, balance=1e-6, max_iter=200).fit(values)
-    plain = lloyd(values, trained._records.seeds)
+    plain = lloyd(values, trained._owner.clusters.seeds)
     np.testing.assert_allclose(trained.centres, plain.centres, atol=1e-4)
     assert trained.predict(values).tolist() == plain.labels.tolist()
 
@@ -131,7 +131,7 @@ class CentroidsOnly(QKMeans):
     """Certifies a deletion by the quantised centroids alone, whatever the losses say."""
 
     def _certify(self, gone: np.ndarray) -> bool:
-        centres = self._records.seeds
+        centres = self._owner.clusters.seeds
         for old, phase in zip(self.steps, self._phases, strict=False):
             labels = nearest(gone, centres)[0]
             sizes, sums = _tally(gone, labels, len(centres))
@@ -195,7 +195,7 @@ def test_deleted_rows_are_gone_from_memory() -> None:
     values[4] = 0.123456789
     trained = model(2).fit(values)
     trained.forget([4])
-    for column in trained._records.table._columns.values():
+    for column in trained._owner.records._columns.values():
         assert not (column.astype(float) == 0.123456789).any()
 
 
@@ -211,13 +211,13 @@ def test_an_unknown_id_changes_nothing(rng: np.random.Generator) -> None:
 
 
 def test_bad_parameters() -> None:
-    with pytest.raises(ValueError, match="balance must lie in"):
+    with pytest.raises(ValueError, match="balance must be above 0 and at most 1"):
         model(balance=0.0)
     with pytest.raises(ValueError, match="max_iter must be at least 1"):
         model(max_iter=0)
-    with pytest.raises(ValueError, match="step must lie between"):
+    with pytest.raises(ValueError, match="epsilon must lie between"):
         model(epsilon=2.0).fit([[0.5]])
     with pytest.raises(DuplicateIdError, match="distinct"):
         model().fit([[0.5], [0.6]], ids=[1, 1])
-    with pytest.raises(ValueError, match="one entry a record"):
+    with pytest.raises(ValueError, match="one entry per record"):
         model().fit([[0.5], [0.6]], ids=[1])

@@ -40,7 +40,7 @@ def test_ids_of_records_are_distinct_integers(fit: Callable[..., Any]) -> None:
         fit(np.arange(40) + 0.5)
     with pytest.raises(DuplicateIdError):
         fit(np.arange(40) // 2)
-    with pytest.raises(ValueError, match="one entry a record"):
+    with pytest.raises(ValueError, match="one entry per record"):
         fit(np.arange(39))
     model = fit(np.arange(40, dtype=np.uint8))
     model.forget([])

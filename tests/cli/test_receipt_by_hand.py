@@ -30,7 +30,9 @@ def check(key: str | bytes, signature: str | bytes, message: bytes) -> None:
 
 def list_digest(listed: dict[str, Any]) -> bytes:
     h = bytes.fromhex
-    members = [[one["name"], h(one["key"]), one["suspended"]] for one in listed["members"]]
+    members = [
+        [one["name"], h(one["key"]), one["suspended"], one["since"]] for one in listed["members"]
+    ]
     plain = [
         h(listed["federation"]),
         listed["epoch"],
@@ -38,7 +40,8 @@ def list_digest(listed: dict[str, Any]) -> bytes:
         h(listed["after"]),
         listed["after_round"],
         listed["counted"],
-        listed["joined"],
+        sorted(listed["dropped"].items()),
+        listed["former"],
         members,
         listed["capacity"],
     ]

@@ -9,34 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedforget.clustering.grid import SMALLEST_STEP, Grid, parse_bounds
+from fedforget.clustering.grid import SMALLEST_STEP, Grid
 from fedforget.clustering.prf import Secret
-from fedforget.errors import OutOfBoundsError
 
 UNIT = np.array([[0.0, 1.0]])
-
-
-def test_bounds_are_one_pair_or_one_a_feature() -> None:
-    assert parse_bounds((0, 2), 3).tolist() == [[0.0, 2.0]] * 3
-    assert parse_bounds([(0, 1), (5, 5)], 2).tolist() == [[0.0, 1.0], [5.0, 5.0]]
-
-
-@pytest.mark.parametrize(
-    ("bounds", "message"),
-    [
-        ((1, 0), "reversed for feature 0"),
-        ([(0, 1), (3, 2)], "reversed for feature 1"),
-        ((0, np.inf), "finite"),
-        ((np.nan, 1), "finite"),
-        ([(0, 1)] * 3, "2 features"),
-        ("ab", "must be numbers"),
-        ((0, 1, 2), "2 features"),
-        ((-1e200, 1e200), "overflow"),
-    ],
-)
-def test_bad_bounds_are_refused(bounds: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        parse_bounds(bounds, 2)
 
 
 @pytest.mark.parametrize("step", [0.0, -0.1, 1.0000001, np.nan, np.inf, SMALLEST_STEP / 2])
@@ -104,12 +80,20 @@ def test_shifts_differ_between_features_and_seeds() -> None:
     assert len(set(np.concatenate(shifts).tolist())) == 10
 
 
-def test_a_value_outside_is_named() -> None:
+def test_values_outside_are_found() -> None:
     grid = Grid(np.array([[0.0, 1.0], [0.0, 2.0]]), 0.1)
     values = np.array([[0.5, 1.0], [0.5, 2.5], [7.0, 1.0]])
-    with pytest.raises(
-        OutOfBoundsError, match=r"row 1, column 1 \('weight'\): 2.5 .*2 such values"
-    ):
-        grid.check_inside(values, ["height", "weight"])
-    grid.check_inside(grid.clip(values))
+    assert grid.outside(values) == (1, 1, 2)
+    assert grid.outside(grid.clip(values)) is None
     assert grid.clip(values).tolist() == [[0.5, 1.0], [0.5, 2.0], [1.0, 1.0]]
+
+
+@given(st.lists(st.floats(-0.5, 1.5), min_size=1, max_size=9))
+def test_a_clipped_value_is_inside_and_an_inner_one_stays(column: list[float]) -> None:
+    grid, values = Grid(UNIT, 0.1), np.array(column)[:, np.newaxis]
+    found = grid.outside(values)
+    outer = [row for row, value in enumerate(column) if not 0.0 <= value <= 1.0]
+    assert found == ((outer[0], 0, len(outer)) if outer else None)
+    assert grid.outside(grid.clip(values)) is None
+    inner = [row for row in range(len(column)) if row not in outer]
+    assert grid.clip(values)[inner].tolist() == values[inner].tolist()

@@ -10,6 +10,7 @@ from scipy import stats
 
 import twins
 from fedforget.clustering import distance
+from fedforget.clustering import partition as partition_module
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
@@ -27,7 +28,7 @@ def fresh(values: np.ndarray, ids: np.ndarray, n_seeds: int) -> SeededPartition:
 
 def state(partition: SeededPartition) -> dict[str, object]:
     """Everything about a partition that may not depend on its past."""
-    table = partition.table
+    table = partition.records
     order = np.argsort(table.ids)
     return {
         "ids": table.ids[order].tolist(),
@@ -42,8 +43,9 @@ def state(partition: SeededPartition) -> dict[str, object]:
     }
 
 
+@pytest.mark.parametrize("few", [0, 64])
 @pytest.mark.parametrize("path", ["tiled", "screened"])
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     n=st.integers(0, 40),
     d=st.integers(1, 5),
@@ -52,9 +54,11 @@ def state(partition: SeededPartition) -> dict[str, object]:
     seed=st.integers(0, 2**32),
 )
 def test_forget_and_learn_leave_no_history(
-    path: str, n: int, d: int, n_seeds: int, coarse: bool, seed: int
+    path: str, few: int, n: int, d: int, n_seeds: int, coarse: bool, seed: int
 ) -> None:
+    """However distances are computed, and however many records are counted without a kernel."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_module, "_FEW", few)
         patch.setattr(distance, "_SCREEN_SIZE", 10**9 if path == "tiled" else 0)
         change_and_compare(n, d, n_seeds, coarse, seed)
 
@@ -70,7 +74,7 @@ def change_and_compare(n: int, d: int, n_seeds: int, coarse: bool, seed: int) ->
     held = np.ones(n, dtype=bool)
     for _ in range(5):
         away = np.flatnonzero(held & (rng.random(n) < 0.3))
-        rows = np.flatnonzero(np.isin(partition.table.ids, ids[away]))
+        rows = np.flatnonzero(np.isin(partition.records.ids, ids[away]))
         _, step = partition.forget(rng.permutation(rows))
         held[away] = False
         assert state(partition) == state(fresh(values[held], ids[held], n_seeds))
@@ -78,7 +82,7 @@ def change_and_compare(n: int, d: int, n_seeds: int, coarse: bool, seed: int) ->
         back = np.flatnonzero(~held & (rng.random(n) < 0.5))
         keys = keys_of_ids(SECRET, ids[back])
         new_rows, _ = partition.learn(values[back], ids[back], keys, back + 1000)
-        assert partition.table.ids[new_rows].tolist() == ids[back].tolist()
+        assert partition.records.ids[new_rows].tolist() == ids[back].tolist()
         held[back] = True
         assert state(partition) == state(fresh(values[held], ids[held], n_seeds))
 
@@ -113,7 +117,7 @@ def test_a_newcomer_is_noticed_exactly_when_it_would_win(rng: np.random.Generato
 def test_sums_are_exact_integers_of_the_members(rng: np.random.Generator) -> None:
     values = rng.random((50, 4))
     partition = fresh(values, np.arange(50), 4)
-    labels = partition.table.label
+    labels = partition.records.label
     for k in range(4):
         exact = [
             sum(
@@ -130,15 +134,15 @@ def test_freed_rows_are_overwritten() -> None:
     values = np.full((10, 2), 0.123456789)
     values[:5] = 0.5
     partition = fresh(values, np.arange(10), 2)
-    partition.forget(np.flatnonzero(np.isin(partition.table.ids, np.arange(5, 10))))
-    for column in partition.table._columns.values():
+    partition.forget(np.flatnonzero(np.isin(partition.records.ids, np.arange(5, 10))))
+    for column in partition.records._columns.values():
         assert not np.isin(column[len(partition) :].astype(float), [0.123456789, 5.0, 9.0]).any()
-    assert not (partition.table._columns["values"] == 0.123456789).any()
+    assert not (partition.records._columns["values"] == 0.123456789).any()
 
 
 def test_a_table_that_grows_leaves_nothing_behind() -> None:
     partition = fresh(np.full((4, 2), 0.123456789), np.arange(1, 5), 2)
-    before = list(partition.table._columns.values())
+    before = list(partition.records._columns.values())
     keys = keys_of_ids(SECRET, np.arange(5, 55))
     partition.learn(np.full((50, 2), 0.5), np.arange(5, 55), keys, np.arange(5, 55))
     assert len(partition) == 54
@@ -148,9 +152,9 @@ def test_a_table_that_grows_leaves_nothing_behind() -> None:
 
 def test_an_erased_table_is_empty() -> None:
     partition = fresh(np.full((4, 2), 0.123456789), np.arange(1, 5), 2)
-    columns = list(partition.table._columns.values())
-    partition.table.erase()
-    assert len(partition.table) == 0
+    columns = list(partition.records._columns.values())
+    partition.records.erase()
+    assert len(partition.records) == 0
     assert not any(column.any() for column in columns)
 
 
@@ -178,7 +182,7 @@ def test_seeding_keeps_its_guarantee(seed: int) -> None:
         points = np.clip(rng.choice(centres, 80) + rng.normal(0, 0.01, 80), 0, 1)
         optimum = twins.optimal_loss_1d(points.tolist(), n_seeds)
         losses = [
-            fresh(points[:, None], np.arange(80) + 80 * trial, n_seeds).table.d2.sum()
+            fresh(points[:, None], np.arange(80) + 80 * trial, n_seeds).records.d2.sum()
             for trial in range(300)
         ]
         assert np.mean(losses) >= optimum * (1 - 1e-9)

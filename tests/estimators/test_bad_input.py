@@ -296,6 +296,32 @@ def test_learn_needs_clients_where_fit_was_given_them(assert_refused):
     assert_refused(model, lambda m: m.learn(VALUES[:1], ids=[101]))
 
 
+@pytest.mark.parametrize(
+    ("ids", "kind"),
+    [
+        (True, "bool"),
+        (np.True_, "bool"),
+        (1.0, "float"),
+        (np.float64(1.0), "float64"),
+        (None, "NoneType"),
+        ((i for i in (1, 2)), "generator"),
+        ({1: 2}.keys(), "dict_keys"),
+        ({1: 2}, "dict"),
+        (1j, "complex"),
+        (b"p", "bytes"),
+        (object(), "object"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_is_no_id_is_named_by_its_type(fitted, assert_refused, ids, kind):
+    with pytest.raises(TypeError, match=rf"not {kind}_?$"):
+        _learn(fitted, VALUES[:1], ids)
+    if isinstance(fitted, FederatedKMeans):
+        with pytest.raises(TypeError, match=rf"clients must .* not {kind}_?$"):
+            fitted.forget_clients(ids)
+    assert_refused(fitted, lambda m: m.forget(ids), TypeError, rf"not {kind}_?$")
+
+
 # Order of things
 
 

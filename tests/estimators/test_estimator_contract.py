@@ -152,7 +152,7 @@ def test_the_order_of_records():
 
 def test_a_client_that_leaves_leaves_nothing_in_memory():
     model = fit()
-    table = model._federation.clients["north"].partition.table
+    table = model._federation.clients["north"].owner.records
     columns = list(table._columns.values())
     assert all(column.any() for column in columns)
     model.forget_clients(["north"])
@@ -405,6 +405,7 @@ def test_layout_does_not_matter(snapshot, layout, params):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.bool_])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_narrow_numbers_are_widened(snapshot, dtype):
     narrow = (X * (1 if np.issubdtype(dtype, np.floating) else 100)).astype(dtype)
     estimator = federated(bounds=(0, 100))
@@ -863,6 +864,7 @@ def test_equal_records_share_a_centre(params):
     assert model.cluster_centers_.tolist() == [[0.25, 0.5]]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_equal_records_of_one_owner(snapshot):
     points = np.array([[1.0], [1.0], [1.0], [4.0], [4.0]])
     model = SeededKMeans(4, random_state=2).fit(points)

@@ -51,6 +51,17 @@ def server(made: World, tmp_path: Path) -> Iterator[ServerParty]:
         yield opened
 
 
+@pytest.mark.parametrize("content", [b"\0", b"\xc0", b"\x90", b"\xff", b"\x81\xc4\1x\1"], ids=repr)
+def test_a_damaged_aggregate_is_named(server: ServerParty, content: bytes) -> None:
+    server._db.execute("UPDATE value_aggregate SET content = ?", (content,))
+    assert "aggregate" in found(server) or "damaged" in found(server)
+
+
+def test_lists_that_are_gone_are_named(party: ClientParty) -> None:
+    party.store.execute("DELETE FROM list")
+    assert "the membership lists that were adopted are gone" in found(party)
+
+
 def found(party: ClientParty | ServerParty) -> str:
     """All problems, in one line; an audit that cannot be made at all says so, too."""
     try:
@@ -161,7 +172,7 @@ def test_every_part_of_a_clients_notices_and_lists(party: ClientParty) -> None:
 def test_records_that_came_back(party: ClientParty) -> None:
     with party.store.transaction():
         party.store.add([b"sA-1"], party.store.values_of([4096], 2))
-        party._fit_again()
+        party._draw_afresh()
     assert "1 record is held though it was forgotten" in found(party)
 
 

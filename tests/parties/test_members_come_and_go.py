@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from party_world import FIVE, NAMES, World, values_of
 
 from fedforget.errors import FedforgetError
@@ -14,6 +15,7 @@ from fedforget.parties.client import open_client
 from fedforget.parties.server import ServerError, open_server
 from fedforget.protocol.errors import AloneError, ForkError
 from fedforget.protocol.graph import PolicyError
+from fedforget.protocol.ledger import Lock
 
 
 def leave(world: World, *names: str, alone: bool = False) -> None:
@@ -170,13 +172,11 @@ def test_all_end_the_federation_together(tmp_path: Path) -> None:
 
 
 def test_a_leaver_that_is_away_in_the_round_of_its_leaving(tmp_path: Path) -> None:
-    """It stays counted.  Its next statement names the round that it has missed: then it leaves."""
+    """It stays counted.  When it is back, it gets the round that it has missed, and leaves."""
     world = World(tmp_path, FIVE).set_up().fill(20)
     world.round()
     leave(world, "bologna", alone=True)
     assert world.without("bologna").round()["left"] == []
-    assert "bologna" in counted(world)
-    assert world.round()["left"] == []
     assert "bologna" in counted(world)
     assert world.round()["left"] == ["bologna"]
     world.check_sums()
@@ -191,9 +191,100 @@ def test_a_leaver_that_is_suspended_meanwhile(tmp_path: Path) -> None:
     assert world.round()["left"] == []
     assert "bologna" in counted(world)
     world.enrol(resume=["bologna"])
-    assert world.round()["left"] == []
     assert world.round()["left"] == ["bologna"]
     world.check_sums()
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_one_of_a_small_group_is_dropped_and_the_others_of_it_are_asked(
+    tmp_path: Path, accepted: bool
+) -> None:
+    """No round lets it leave, even alone: what the two others have would show."""
+    world = World(tmp_path).set_up().fill(20)
+    world.round()
+    others = ("dresden", "evora", "faro")
+    more = world.with_others(*others)
+    with open_server(world.server) as server:
+        document = server.enrol({name: more.make_client(name) for name in others})
+    for name in more.names:
+        more.join(name, document)
+    assert more.round()["kind"] == "full"
+    leave(more, "dresden", alone=True)
+    assert more.round()["left"] == []
+    rest = more.without("dresden")
+    with open_server(world.server) as server:
+        document = server.enrol(gone=["dresden"])
+    for name in NAMES:
+        shown = rest.join(name, document).will_show()
+        assert any("evora, faro: what is left of those who came with list 2" in s for s in shown)
+    for name in ("evora", "faro"):
+        with pytest.raises(AloneError, match="the list drops dresden"):
+            rest.join(name, document)
+    if accepted:
+        for name in ("evora", "faro"):
+            rest.join(name, document, alone=True)
+        assert rest.round()["kind"] == "full"
+        rest.check_sums()
+        rest.check_audits()
+        return
+    # The list is taken back by another one; both are taken over as one.
+    enrolment = json.loads((more.client("dresden") / "enrolment.json").read_text())
+    with open_server(world.server) as server:
+        again = server.enrol({"dresden": enrolment["key"]})
+    for name in NAMES:
+        more.join(name, again)
+    for name in others:
+        with open_client(more.client(name)) as party:
+            plan = party.join(None, document, again)
+            assert (plan.came, plan.went, plan.will_show()) == ([], [], [])
+            assert [one.epoch for one in party.lists()] == [2, 3, 4]
+    assert more.round()["participants"] == sorted(more.names)
+    more.check_sums()
+    more.check_audits()
+
+
+def test_a_waiting_leaver_that_was_restored_goes_with_the_others(tmp_path: Path) -> None:
+    """It gets the commits that it lacks before it signs for which place it leaves."""
+    names = [*FIVE, "faro", "gent"]
+    world = World(tmp_path, names).set_up().fill(10)
+    world.round()
+    leave(world, "aarhus")
+    world.back_up("aarhus")
+    world.round()
+    world.restore("aarhus")
+    with open_client(world.client("aarhus")) as party:
+        party.recover()
+    with pytest.raises(FedforgetError, match=r"client leave --alone.*server enrol --gone"):
+        world.round(kind="full")
+    leave(world, "bologna", "coimbra")
+    assert world.round(kind="full")["left"] == list(NAMES)
+    world.check_sums()
+
+
+def test_dropping_somebody_after_a_sum_was_begun_is_said(tmp_path: Path) -> None:
+    """Nothing of dresden is counted, and yet the sums with and without it would show it."""
+    world = World(tmp_path, FIVE).set_up().fill(10)
+    with open_server(world.server) as server:
+        lock = Lock(1, server.lists()[-1].digest, tuple(sorted(FIVE)), ())
+        server._store_ledger(structs.replace(server.ledger(), lock=lock))
+    for name in ("aarhus", "bologna"):
+        with open_client(world.client(name)) as party:
+            party._store_ledger(structs.replace(party.ledger(), lock=lock))
+    with open_server(world.server) as server:
+        opened = server.opened_since_the_last_commit()
+        document = server.enrol(gone=["dresden"])
+    assert opened == set(FIVE)
+    for name, told in (("aarhus", True), ("coimbra", False)):
+        shown = world.join(name, document).will_show()
+        assert any("dresden is dropped after a sum with it was begun" in s for s in shown) == told
+
+
+def test_nobody_goes_and_comes_with_one_list(tmp_path: Path) -> None:
+    world = World(tmp_path, FIVE).set_up().fill(5)
+    with open_server(world.server) as server:
+        enrolment = {"bologna": "11" * 32}
+        with pytest.raises(ServerError, match="cannot go and come with one list"):
+            server.enrol(enrolment, gone=["bologna"])
 
 
 # -- joining -----------------------------------------------------------------------------------

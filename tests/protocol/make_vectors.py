@@ -420,15 +420,18 @@ def link(rng: random.Random, survivors: list[str], left: list[str]) -> dict[str,
 
 def membership(rng: random.Random, names: list[str], suspended: list[str]) -> dict[str, Any]:
     keys = {name: ed25519(rng.randbytes(32), b"")[0] for name in names}
+    epoch = rng.randrange(3, 300)
+    since = {name: rng.randrange(1, epoch + 1) for name in names} | {names[1]: epoch}
     listed = [
         rng.randbytes(16),
-        rng.randrange(1, 300),
+        epoch,
         rng.randbytes(32),
         rng.randbytes(32),
         rng.randrange(2**40),
         sorted([*suspended, "gone"]),
-        names[1:2],
-        [[name, keys[name], name in suspended] for name in names],
+        [["gone", rng.randrange(1, epoch + 1)]],
+        sorted(["back", names[1]]),
+        [[name, keys[name], name in suspended, since[name]] for name in names],
         rng.randrange(1, 70_000),
     ]
     digest = digest_of(b"membership", msgpack(listed))

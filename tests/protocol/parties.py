@@ -383,6 +383,12 @@ def expected_survivors(
     return None if out_of_reach(left(consenting, Stage.UNMASK)) else tuple(alive)
 
 
+def came_with(membership: Membership, since: Mapping[str, int]) -> Membership:
+    """A list that says of some members that they came with another one."""
+    lines = (replace(one, since=since.get(one.name, one.since)) for one in membership.members)
+    return replace(membership, members=tuple(lines))
+
+
 def with_ledger(client: Client, **fields: Any) -> None:
     """Change what a client remembers."""
     client.ledger = replace(client.ledger, **fields)

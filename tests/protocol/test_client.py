@@ -67,6 +67,7 @@ from parties import (
     Stage,
     Step,
     body_of,
+    came_with,
     changed,
     histogram,
     server_state,
@@ -937,9 +938,14 @@ LISTS: dict[str, tuple[dict[str, Any], type[ProtocolError]]] = {
     "after another list": ({"previous": bytes(32)}, ForkError),
     "after another commit": ({"after": bytes(32)}, ForkError),
     "after an older commit": ({"after_round": 0, "counted": ()}, ForkError),
-    "somebody joined who was there": ({"joined": (OTHER,)}, ForkError),
+    "somebody came who was there": ({"since": {OTHER: 2}}, ForkError),
+    "somebody was there who came": ({"since": {"c003": 2, OTHER: 2}}, ForkError),
     "another was counted": ({"counted": (ME, OTHER)}, ForkError),
-    "one more was counted": ({"counted": ("c000", "c001", "c002", "c003", "d000")}, ForkError),
+    "one more was counted": (
+        {"counted": ("c000", "c001", "c002", "c003", "d000"), "dropped": (("d000", 1),)},
+        ForkError,
+    ),
+    "somebody was there before": ({"former": ("d000",)}, ForkError),
 }
 
 
@@ -949,9 +955,11 @@ def test_a_list_of_another_history_is_refused(name: str) -> None:
     place = client.ledger.place
     honest = story().members(story().names, place=place)
     fields, error = LISTS[name]
+    since = fields.get("since", {})
+    fields = {name: value for name, value in fields.items() if name != "since"}
     before, lists = state_of(client), list(client.lists)
     with pytest.raises(error):
-        client.adopt(replace(honest, **fields))
+        client.adopt(came_with(replace(honest, **fields), since))
     assert unchanged(client, before)
     assert client.lists == lists
     client.adopt(honest)

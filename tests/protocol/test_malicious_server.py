@@ -63,6 +63,7 @@ from parties import (
     Stage,
     Step,
     body_of,
+    came_with,
     changed,
     histogram,
     state_of,
@@ -709,6 +710,125 @@ def test_other_leavers_are_another_set() -> None:
         everyone.server.abandon()
 
 
+CROSSINGS = {
+    # Founders, joiners, leavers; who of them must not be let go, as seen from the others.
+    "of both groups": (3, 3, ("c000", "c001", "d000")),
+    "two of each group": (4, 4, ("c000", "c001", "d000", "d001")),
+    "one stays of the newcomers": (4, 4, ("d000", "d001", "d002")),
+    "two stay of the founders": (5, 4, ("c000", "c001", "c002")),
+}
+
+
+@pytest.mark.parametrize("crossing", CROSSINGS)
+def test_groups_that_came_together_do_not_part_so_that_one_shows(crossing: str) -> None:
+    """Founders {0, 1, 2}, newcomers {3, 4, 5}, leavers {0, 1, 3}: with 2 as a colluder, the first
+    sum and the leavers' sum show what 3 had, though three left together."""
+    founders, joiners, gone = CROSSINGS[crossing]
+    everyone = Everyone(founders, seed=f"crossing {crossing}")
+    everyone.round("full")
+    with_newcomers(everyone, joiners)
+    everyone.greet()
+    everyone.round("full")
+    everyone.leave(gone)
+    everyone.greet()
+    # An honest server does not list them, and goes on.
+    everyone.server.open("delta")
+    assert everyone.server.stage.context.leaving == ()
+    # A lying one finds nobody who sends nothing for it, or nobody who signs.
+    messages = open_with_leavers(everyone, [statement_of(everyone, name) for name in gone])
+    refusals: set[type[ProtocolError]] = set()
+    while everyone.stage is not Stage.CONSENT:
+        step = everyone.ask(messages)
+        refusals |= refused_by(step)
+        if refusals:
+            break
+        messages = everyone.server.advance()
+    else:
+        step = everyone.ask(messages)
+        refusals |= refused_by(step)
+        assert not step.answers
+    assert refusals
+    assert refusals <= {AloneError, TooFewError}
+    # No client is bound by that: with an honest server the next round goes on without leavers.
+    everyone.server.ledger = replace(everyone.server.ledger, lock=None)
+    del everyone.server._check_leavers
+    everyone.greet()
+    assert everyone.round("delta").left == ()
+
+
+def test_leavers_that_say_alone_do_not_speak_for_those_who_stay() -> None:
+    """{0, 1, 2} join, and 0 accepts that it shows: then 1 + 2 would show as well."""
+    everyone = Everyone(5, seed="stay behind")
+    everyone.round("full")
+    newcomers = with_newcomers(everyone, 3)
+    everyone.greet()
+    everyone.round("full")
+    everyone.leave(newcomers[:1], alone=newcomers[:1])
+    everyone.greet()
+    statement = statement_of(everyone, newcomers[0], alone=True)
+    messages = open_with_leavers(everyone, [statement])
+    while everyone.stage is not Stage.CONSENT:
+        everyone.ask(messages)
+        messages = everyone.server.advance()
+    step = everyone.ask(messages)
+    assert refused_by(step) == {TooFewError}
+    assert len(step.refusals) == 8
+    assert "--gone" in str(step.refusals["c000"])
+    # The way out that the error names asks those who stay.
+    dropping = everyone.members([name for name in everyone.membership.position if name != "d000"])
+    for name in newcomers[1:]:
+        with pytest.raises(AloneError):
+            everyone.clients[name].adopt(dropping)
+    everyone.adopt(dropping, alone=newcomers[1:])
+    everyone.greet()
+    assert everyone.round("full").total == everyone.total(list(dropping.position))
+
+
+@pytest.mark.parametrize("way_out", ["resumed", "dropped"])
+def test_a_leaver_that_is_suspended_holds_the_others_up_and_the_error_says_what_helps(
+    way_out: str,
+) -> None:
+    """The set with three leavers was signed: no other may come out at this place."""
+    everyone = Everyone(7, seed="suspended leaver")
+    everyone.round("full")
+    gone = everyone.names[:3]
+    everyone.leave(gone)
+    everyone.greet()
+    everyone.ask(everyone.until(Stage.UNMASK, "delta"))
+    everyone.adopt(everyone.members(everyone.names, suspended=gone[:1]))
+    everyone.greet()
+    with pytest.raises(RoundAbortedError, match=r"c000 of that group is suspended.*--resume"):
+        everyone.round("delta")
+    if way_out == "resumed":
+        everyone.adopt(everyone.members(everyone.names))
+        everyone.greet()
+        assert everyone.round("delta").left == gone
+        return
+    everyone.adopt(everyone.members(everyone.names[1:]))
+    everyone.greet()
+    with pytest.raises(RoundAbortedError, match=r"client leave --alone"):
+        everyone.round("full")
+    everyone.leave(gone[1:], alone=gone[1:])
+    everyone.greet()
+    assert everyone.round("full").left == gone[1:]
+
+
+def test_a_group_may_leave_as_a_whole_and_any_part_that_hides_both_sides() -> None:
+    for seed, founders, joiners, gone in (
+        ("all newcomers", 4, 3, ("d000", "d001", "d002")),
+        ("half of the founders", 6, 3, ("c000", "c001", "c002")),
+        ("both", 6, 3, ("c000", "c001", "c002", "d000", "d001", "d002")),
+    ):
+        everyone = Everyone(founders, seed=seed)
+        everyone.round("full")
+        with_newcomers(everyone, joiners)
+        everyone.greet()
+        everyone.round("full")
+        everyone.leave(gone)
+        everyone.greet()
+        assert everyone.round("delta").left == gone
+
+
 def test_leavers_of_whom_nothing_is_counted_hide_nobody() -> None:
     """The victim and three newcomers leave in the
     newcomers' first round.  Together they are four, as many as must leave at once; but the old sum
@@ -809,8 +929,8 @@ def test_a_joiner_that_is_alone_refuses(count: int) -> None:
     for name in newcomers:
         identity, federation = everyone.identities[name], everyone.federation
         with pytest.raises(AloneError):
-            check_adoption(name, identity, federation, [], place, None, alone=False)
-        check_adoption(name, identity, federation, [], place, None, alone=True)
+            check_adoption(name, identity, federation, [], [place], None, alone=False)
+        check_adoption(name, identity, federation, [], [place], None, alone=True)
     everyone.greet()
     step = everyone.ask(everyone.server.open("full"))
     assert set(step.refusals) == set(newcomers)
@@ -904,7 +1024,7 @@ def test_a_list_that_lies_about_who_came_is_refused_by_those_who_were_there() ->
     everyone.round("full")
     everyone.enrol("d000")
     honest = everyone.members([*everyone.names, "d000"])
-    lie = replace(honest, joined=("c003", "c004", "d000"))
+    lie = came_with(honest, {"c003": 2, "c004": 2})
     joiner = Client("d000", everyone.identities["d000"], everyone.federation, [lie], Histogram)
     assert joiner.membership == lie
     for name in everyone.names:

@@ -211,11 +211,11 @@ def test_a_link_is_what_clients_go_on_from_and_nothing_else() -> None:
 
 def membership_of(case: dict[str, Any]) -> Membership:
     fields = list(plain(case["list"]))
-    fields[7] = tuple(Member(*one) for one in fields[7])
+    fields[8] = tuple(Member(*one) for one in fields[8])
     return Membership(*fields)
 
 
-@pytest.mark.parametrize("case", VECTORS["memberships"], ids=lambda case: len(case["list"][7]))
+@pytest.mark.parametrize("case", VECTORS["memberships"], ids=lambda case: len(case["list"][8]))
 def test_membership_lists_are_the_twin_s(case: dict[str, Any]) -> None:
     membership, identity = membership_of(case), Identity(bytes.fromhex(case["seed"]))
     assert membership.digest.hex() == case["digest"]
@@ -239,20 +239,25 @@ LISTS: dict[str, Callable[[list[Any]], object]] = {
     "epoch 0": lambda fields: fields.__setitem__(1, 0),
     "a negative epoch": lambda fields: fields.__setitem__(1, -1),
     "a round of 2**61": lambda fields: fields.__setitem__(4, 2**61),
-    "a capacity of 2**61": lambda fields: fields.__setitem__(8, 2**61),
-    "a capacity for which no vector is made": lambda fields: fields.__setitem__(8, 2**30),
-    "no capacity": lambda fields: fields.__setitem__(8, 0),
-    "unsorted": lambda fields: fields[7].reverse(),
-    "one member twice": lambda fields: fields[7].append(fields[7][-1]),
-    "one key twice": lambda fields: fields[7][1].__setitem__(1, fields[7][0][1]),
-    "a suspended member that is not counted": lambda fields: fields[7][0].__setitem__(2, True),
-    "somebody joined who is not there": lambda fields: fields.__setitem__(6, ["stranger"]),
-    "joined twice": lambda fields: fields.__setitem__(6, ["a", "a"]),
-    "the name of everybody": lambda fields: fields[7][0].__setitem__(0, "*"),
-    "the server's name": lambda fields: fields[7][0].__setitem__(0, ""),
-    "a name that turns the line around": lambda fields: fields[7][0].__setitem__(0, "a\u202e"),
-    "a short key": lambda fields: fields[7][0].__setitem__(1, bytes(31)),
-    "a key of small order": lambda fields: fields[7][0].__setitem__(1, b"\1" + bytes(31)),
+    "a capacity of 2**61": lambda fields: fields.__setitem__(9, 2**61),
+    "a capacity for which no vector is made": lambda fields: fields.__setitem__(9, 2**30),
+    "no capacity": lambda fields: fields.__setitem__(9, 0),
+    "unsorted": lambda fields: fields[8].reverse(),
+    "one member twice": lambda fields: fields[8].append(fields[8][-1]),
+    "one key twice": lambda fields: fields[8][1].__setitem__(1, fields[8][0][1]),
+    "a suspended member that is not counted": lambda fields: fields[8][0].__setitem__(2, True),
+    "somebody who never came": lambda fields: fields[8][0].__setitem__(3, 0),
+    "somebody who comes later": lambda fields: fields[8][0].__setitem__(3, fields[1] + 1),
+    "somebody of whom it is not said when it came": lambda fields: fields[8][0].pop(),
+    "somebody who is counted, not listed and not dropped": lambda fields: fields[6].clear(),
+    "somebody dropped who was not counted": lambda fields: fields[6].append(["zoe", 1]),
+    "somebody dropped who never came": lambda fields: fields[6][0].__setitem__(1, 0),
+    "former members that are not sorted": lambda fields: fields[7].reverse(),
+    "the name of everybody": lambda fields: fields[8][0].__setitem__(0, "*"),
+    "the server's name": lambda fields: fields[8][0].__setitem__(0, ""),
+    "a name that turns the line around": lambda fields: fields[8][0].__setitem__(0, "a\u202e"),
+    "a short key": lambda fields: fields[8][0].__setitem__(1, bytes(31)),
+    "a key of small order": lambda fields: fields[8][0].__setitem__(1, b"\1" + bytes(31)),
     "one more field": lambda fields: fields.append(0),
 }
 
@@ -270,15 +275,19 @@ def test_a_list_that_is_not_exactly_right_is_refused(name: str) -> None:
 def test_every_field_of_a_list_is_signed_and_in_its_fingerprint() -> None:
     membership = membership_of(VECTORS["memberships"][1])
     replace = msgspec.structs.replace
+    came_first = replace(membership.members[0], since=1)
+    assert membership.members[0].since > 1
     others = [
         replace(membership, federation=bytes(16)),
         replace(membership, epoch=membership.epoch + 1),
         replace(membership, previous=bytes(32)),
         replace(membership, after=bytes(32)),
         replace(membership, after_round=7),
-        replace(membership, counted=("m03", "m11")),
-        replace(membership, joined=()),
-        replace(membership, members=membership.members[1:], joined=()),
+        replace(membership, counted=("m03", "m11"), dropped=()),
+        replace(membership, dropped=(("gone", 1),)),
+        replace(membership, former=()),
+        replace(membership, members=(came_first, *membership.members[1:])),
+        replace(membership, members=membership.members[1:]),
         replace(membership, capacity=membership.capacity + 1),
     ]
     lists = [membership, *others]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
@@ -17,6 +17,7 @@ from fedforget.protocol.gathering import Decided, Outgoing, Result
 from fedforget.protocol.history import Place
 from fedforget.protocol.ledger import Event, Followed, Ledger, Lock, Pending
 from fedforget.protocol.masks import AttemptSecrets, View, self_mask
+from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import (
     Body,
     Context,
@@ -108,6 +109,26 @@ class LetsOneLeave(Client):
 
     def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
         with patch("fedforget.protocol.history.check_leavers", lambda *arguments: None):
+            return super()._with_notice(ledger, letter)
+
+
+def _one_group(membership: Membership, counted: Iterable[str]) -> list[frozenset[str]]:
+    return [frozenset(name for name in counted if name in membership)]
+
+
+class LetsGroupsPart(Client):
+    """Counts all leavers together, whoever came with whom."""
+
+    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+        with patch.object(client_module, "groups_of", _one_group):
+            return super()._plain_input(ledger, context, opening)
+
+    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[Stage, Ledger, Body]:
+        with patch("fedforget.protocol.rules.groups_of", _one_group):
+            return super()._consent(stage, survivors)
+
+    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+        with patch("fedforget.protocol.rules.groups_of", _one_group):
             return super()._with_notice(ledger, letter)
 
 
@@ -408,6 +429,7 @@ FLAWS = {
         seed=250,
     ),
     "lets one leave": Flaw(Parties(client=LetsOneLeave), _EXPOSED, lying=True),
+    "lets groups part": Flaw(Parties(client=LetsGroupsPart), _EXPOSED, lying=True),
     "masks from the attempt alone": Flaw(
         Parties(client=MasksFromTheAttemptAlone), ("under one mask",), lying=True
     ),
@@ -463,9 +485,7 @@ FLAWS = {
     "blames the complainer": Flaw(
         Parties(server=BlamesTheComplainer), ("honest members are blamed",), trouble="spoiler"
     ),
-    "names nobody": Flaw(
-        Parties(server=NamesNobody), ("does not become whole",), trouble="spoiler"
-    ),
+    "names nobody": Flaw(Parties(server=NamesNobody), ("and is not named",), trouble="spoiler"),
     "stores in two steps": Flaw(
         Parties(server_host=StoresInTwoSteps),
         _SUM,

@@ -16,6 +16,7 @@ from fedforget.clustering.prf import Secret
 from fedforget.clustering.server import ServerModel
 from fedforget.configuration import Configuration
 from fedforget.digests import Digest
+from fedforget.modelling import new_server
 from fedforget.runtime.local import LocalFederation
 
 Records = Mapping[int, Any]
@@ -219,7 +220,7 @@ class RecordData(Data):
         client = self._federation.clients.get(name)
         if client is None:
             return Histogram(len(self.levels))
-        return self._config.histogram_of(client.partition)
+        return self._config.histogram_of(client.owner.clusters)
 
     def _added(self, name: str, records: Records) -> None:
         _learn_at(self._federation, {name: records})
@@ -255,7 +256,7 @@ class Replayed:
 
     def __init__(self, config: Configuration) -> None:
         self._config = config
-        self._server = config.new_server()
+        self._server = new_server(config)
         self._model: ServerModel | None = None
 
     def follow(self, aggregate: Histogram, change: Histogram | None) -> bytes:

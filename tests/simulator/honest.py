@@ -41,7 +41,7 @@ from fedforget.protocol.gathering import (
 from fedforget.protocol.graph import Policy, PolicyError
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SERVER, Membership, SignedMembership
-from fedforget.protocol.messages import Kind, Letter, Payload, Present
+from fedforget.protocol.messages import Context, Kind, Letter, Payload, Present
 from simulator.data import Data, DrawnData, RecordData
 from simulator.faults import Fate, KilledError, Rates, ViolationError
 from simulator.hosts import Answer, ClientHost
@@ -120,6 +120,7 @@ class HonestWorld:
         self.trouble = trouble or rng.choice((*TROUBLES[:2], *TROUBLES))
         self._mischief: Mischief | None = None
         self._spoiler_kind = ""
+        self._deed: tuple[int, frozenset[str]] = 0, frozenset()
         self._spoiler = ""
         self._complained = False
         self._victim = ""
@@ -224,6 +225,7 @@ class HonestWorld:
     def _deliver_to_server(self, envelope: Envelope) -> None:
         if self.server.process is None:
             return
+        waiting = self.server.running.waiting_for
         try:
             if isinstance(Letter(envelope.data).content, Present):
                 self.server.running.greet(envelope.data)
@@ -231,6 +233,44 @@ class HonestWorld:
                 self.server.receive(envelope.data)
         except ProtocolError as error:
             self._refused("server", envelope, error)
+        if envelope.intact and self._spoiler in waiting:
+            self._note_deed(envelope)
+
+    def _note_deed(self, envelope: Envelope) -> None:
+        """What a spoiler did has reached the server while it waited for that."""
+        content = Letter(envelope.data).content
+        if self._mischief is None or not isinstance(content, Payload):
+            return
+        if content.sender != self._spoiler or not self._is_of_this_attempt(content.context):
+            return
+        witnesses = self._mischief.witnesses(content.body)
+        if witnesses is not None:
+            self._deed = content.context.attempt, witnesses
+            self.fate.tally["deeds of spoilers that arrived"] += 1
+            if not witnesses:
+                self._check_named(self.server.running.findings)
+
+    def _is_of_this_attempt(self, context: Context) -> bool:
+        stage = self.server.running.stage
+        return not isinstance(stage, Idle | Asking) and stage.context == context
+
+    def _is_seen(self, stage: Masking) -> bool:
+        """Whether somebody who can notice what the spoiler did is among enough survivors."""
+        attempt, witnesses = self._deed
+        alive = stage.gathering.present
+        try:
+            stage.needed.check_present(alive)
+        except ProtocolError:
+            return False
+        return attempt == stage.context.attempt and not witnesses.isdisjoint(alive)
+
+    def _check_named(self, findings: Collection[Finding]) -> None:
+        """Whoever spoils where the server or an honest survivor sees it is named, or in a pair."""
+        if not any(self._spoiler in finding.members for finding in findings):
+            raise ViolationError(
+                f"{self._spoiler} spoilt the attempt ({self._spoiler_kind}) and is not named"
+            )
+        self.fate.tally[f"deeds by which a spoiler was named, {self._spoiler_kind}"] += 1
 
     def _deliver_to_client(self, host: ClientHost, envelope: Envelope) -> None:
         if host.process is None:
@@ -538,10 +578,13 @@ class HonestWorld:
         if not server.waiting_for or waited >= PATIENCE or self.fate.strikes("impatient"):
             self._log(f"{server.stage.title} ends without {server.waiting_for}")
             attempt, masking = server.ledger.attempt, isinstance(server.stage, Masking)
+            seen = isinstance(server.stage, Masking) and self._is_seen(server.stage)
             try:
                 messages = self.server.advance()
             finally:
                 self._check_findings(server.findings)
+                if seen:
+                    self._check_named(server.findings)
             if server.ledger.attempt != attempt:
                 self.fate.tally["attempts with more room"] += 1
             if masking and isinstance(server.stage, Consenting):
@@ -803,7 +846,6 @@ class HonestWorld:
         )
 
     def _summary(self) -> None:
-        self.fate.tally["shown by groups and leavers that cross"] += self.view.consequences
         if self._mischief is not None and self._mischief.done:
             how = "named" if "named" in self._named else "paired" if self._named else "unnamed"
             self.fate.tally[f"spoiler, {self._spoiler_kind}: {how}"] += 1

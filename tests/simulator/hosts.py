@@ -171,7 +171,7 @@ class ClientHost:
         membership = signed.check(self.federation.server_key, self.federation.identifier)
         lists = self.directory.memberships
         check_adoption(
-            self.name, self.identity, self.federation, lists, membership, self.ledger, self.alone
+            self.name, self.identity, self.federation, lists, [membership], self.ledger, self.alone
         )
         self.directory = replace(self.directory, lists=(*self.directory.lists, signed))
         if self.process is not None:

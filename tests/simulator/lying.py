@@ -210,7 +210,6 @@ class LyingWorld:
             shows_change=self.members.suspended_once,
         )
         self._tell("sums that show, to a lying server", shown)
-        self._tell("shown by groups and leavers that cross", self.view.consequences)
 
     def _move(self) -> Callable[[], None]:
         moves = {

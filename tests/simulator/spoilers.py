@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from msgspec.structs import replace
@@ -28,12 +28,22 @@ from fedforget.protocol.shares import SHARE_BYTES, fingerprint
 
 @dataclass
 class Mischief:
-    """When a spoiler spoils.  ``done`` counts how often it did."""
+    """When a spoiler spoils.  ``done`` counts how often it did.
+
+    ``deeds`` are the messages that give it away, each with those who can notice it; nobody where
+    the server does.
+    """
 
     rng: Random
     rate: float
     done: int = 0
     cured: bool = False
+    deeds: list[tuple[Body, frozenset[str]]] = field(default_factory=list)
+
+    def witnesses(self, body: Body) -> frozenset[str] | None:
+        """Who can notice what is wrong with a message; None if nothing is."""
+        found = [names for deed, names in self.deeds if deed == body]
+        return found[-1] if found else None
 
     def strikes(self) -> bool:
         if self.cured or self.rng.random() >= self.rate:
@@ -56,6 +66,7 @@ class GarbageToAll(Spoiler):
         assert isinstance(body, Shares)
         if body.dealt and self.mischief.strikes():
             body = replace(body, dealt=tuple(map(self._noise, body.dealt)))
+            self.mischief.deeds.append((body, frozenset(one.name for one in body.dealt)))
         return after, ledger, body
 
     def _noise(self, one: SealedShares) -> SealedShares:
@@ -72,6 +83,7 @@ class GarbageToOne(GarbageToAll):
             at = self.mischief.rng.randrange(len(body.dealt))
             dealt = (*body.dealt[:at], self._noise(body.dealt[at]), *body.dealt[at + 1 :])
             body = replace(body, dealt=dealt)
+            self.mischief.deeds.append((body, frozenset((dealt[at].name,))))
         return after, ledger, body
 
 
@@ -87,6 +99,7 @@ class LowOrderKeys(Spoiler):
             one = self.mischief.rng.choice(("sharing_key", "masking_key"))
             low = self.mischief.rng.choice((0, 1, 2**255 - 20)).to_bytes(32, "little")
             body = replace(body, **{one: low})
+            self.mischief.deeds.append((body, frozenset()))
         return after, ledger, body, events
 
 
@@ -103,6 +116,7 @@ class WrongReveals(Spoiler):
             owner, share = body.seeds[at]
             wrong = owner, bytes([share[0] ^ 1]) + share[1:]
             body = replace(body, seeds=(*body.seeds[:at], wrong, *body.seeds[at + 1 :]))
+            self.mischief.deeds.append((body, frozenset()))
         return after, ledger, body
 
 

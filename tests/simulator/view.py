@@ -123,10 +123,6 @@ class ServerView:
     ----------
     federation : what all agree on.
     colluders : members whose secrets the server has.
-
-    Attributes
-    ----------
-    consequences : how many showed by what others were allowed to show, after :meth:`check`.
     """
 
     def __init__(self, federation: Federation, colluders: Iterable[str] = ()) -> None:
@@ -138,7 +134,6 @@ class ServerView:
         self._counted_at: dict[tuple[str, int], int] = {}
         self._seen: set[bytes] = set()
         self._shows_whole: frozenset[str] = frozenset()
-        self.consequences = 0
         self._signed: dict[tuple[str, bytes], Survivors] = {}
         self._masks: dict[tuple[str, bytes], bytes] = {}
 
@@ -370,18 +365,13 @@ class ServerView:
     ) -> None:
         """Nobody's input follows from the sums by itself.
 
-        Where somebody may show, whoever was in a small sum with it may show as a consequence, and
-        so may a member of a group that leaves, when an earlier sum held most of that group.  The
-        rules do not prevent that, so it is counted and not a violation: for the violations, the
-        inputs of those who may show have nothing to do with each other in any two sums, and what
-        a leaver takes out has nothing to do with what it brought.
+        Whole inputs are compared over all sums, those of members who show included.  For changes,
+        the inputs of those who may show have nothing to do with each other in any two sums.
         """
-        for owner in self._alone_in(sums, ignored, variables, self._shows_whole):
+        apart = frozenset() if variables is _whole else self._shows_whole
+        for owner in self._alone_in(sums, ignored, variables, apart):
             if owner not in allowed:
                 raise ViolationError(f"{what} of {owner} follows from the sums that show")
-        if variables is _whole:
-            found = self._alone_in(sums, ignored, _whole_for_ever, frozenset())
-            self.consequences = len(found - allowed)
 
     @staticmethod
     def _alone_in(
@@ -478,8 +468,16 @@ def _leaves_unlisted(ledger: Ledger) -> bool:
 
 
 def _whole(row: Row) -> Combination:
-    """As if no client ever changed anything: then only whole inputs are left."""
-    return _changing(row, "input", "input")
+    """As if no client ever changed anything: then only whole inputs are left.
+
+    What a leaver takes out is what earlier sums hold of it.
+    """
+    total = Counted()
+    if not row.empty:
+        total[row.owner, "input"] += 1
+    if row.context.kind == "delta":
+        total[row.owner, "input"] -= 1
+    return total
 
 
 def _by_list(row: Row) -> Combination:
@@ -498,16 +496,6 @@ def _changing(row: Row, now: Hashable, before: Hashable) -> Combination:
         total[row.owner, now] += 1
     if row.context.kind == "delta":
         total[row.owner, "left" if row.empty else before] -= 1
-    return total
-
-
-def _whole_for_ever(row: Row) -> Combination:
-    """The same as :func:`_whole`, and what a leaver takes out is what earlier sums hold of it."""
-    total = Counted()
-    if not row.empty:
-        total[row.owner, "input"] += 1
-    if row.context.kind == "delta":
-        total[row.owner, "input"] -= 1
     return total
 
 

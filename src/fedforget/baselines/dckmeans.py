@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from fedforget.baselines.federated import (
+    CONSTRAINTS,
     FederatedClustering,
     Seconds,
     check_clients,
-    check_count,
     check_fresh_ids,
     check_ids,
-    check_local_clusters,
     check_values,
     generator,
     rows_of_clients,
@@ -33,6 +32,7 @@ from fedforget.baselines.lloyd import MAX_ITER, Clustering, kmeans
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import name_some
 from fedforget.clustering.prf import Ints
+from fedforget.constraints import checked
 from fedforget.errors import UnknownIdError
 
 _ROOT, _LEAF = 0, 1
@@ -76,12 +76,21 @@ class DCKMeans:
         tol: float = 0.0,
         seed: int = 0,
     ) -> None:
-        self.n_clusters = check_count("n_clusters", n_clusters)
-        self.local_clusters = check_local_clusters(local_clusters, self.n_clusters)
-        self.n_init = check_count("n_init", n_init)
-        self.local_init = check_count("local_init", local_init)
-        self.max_iter = max_iter
-        self.tol = tol
+        given = checked(
+            CONSTRAINTS,
+            n_clusters=n_clusters,
+            local_clusters=local_clusters,
+            n_init=n_init,
+            local_init=local_init,
+            max_iter=max_iter,
+            tol=tol,
+        )
+        self.n_clusters: int = given["n_clusters"]
+        self.local_clusters: int = given["local_clusters"] or self.n_clusters
+        self.n_init: int = given["n_init"]
+        self.local_init: int = given["local_init"]
+        self.max_iter: int = given["max_iter"]
+        self.tol: float = given["tol"]
         self.seed = seed
         self.leaves: dict[int, Leaf] = {}
         self.root: Clustering | None = None

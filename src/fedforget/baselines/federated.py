@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fedforget.clustering.distance import Floats, Labels
+from fedforget.clustering.grid import SMALLEST_STEP, Grid
 from fedforget.clustering.losses import induced_loss, loss_ratio, nearest_loss
 from fedforget.clustering.prf import Ints
-from fedforget.errors import DuplicateIdError
+from fedforget.constraints import K_MEANS, Constraint, Count, Number, OrNone
+from fedforget.errors import DuplicateIdError, OutOfBoundsError
 
 T = TypeVar("T")
+
+CONSTRAINTS: Mapping[str, Constraint] = {
+    **K_MEANS,
+    "local_clusters": OrNone(Count()),
+    "local_init": Count(),
+    "epsilon": Number(SMALLEST_STEP, 1.0),
+    "balance": Number(0.0, 1.0, above=True),
+}
+"""What the baselines take."""
 
 
 @dataclass(frozen=True)
@@ -77,22 +87,6 @@ def loss_ratios(values: Floats, outcome: FederatedClustering, reference: float) 
     return LossRatios(loss_ratio(induced, reference), loss_ratio(nearest, reference))
 
 
-def check_count(name: str, value: int) -> int:
-    """A positive integer."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
-    if count < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return count
-
-
-def check_local_clusters(value: int | None, n_clusters: int) -> int:
-    """The number of a client's clusters; as many as the server's where not given."""
-    return n_clusters if value is None else check_count("local_clusters", value)
-
-
 def check_ids(ids: Any) -> Ints:
     """Integer ids, as they are: neither a mask, nor text, nor numbers that would be cut off."""
     array = np.asarray(ids)
@@ -107,7 +101,7 @@ def check_fresh_ids(ids: Any, n: int) -> Ints:
         return np.arange(n)
     array = check_ids(ids)
     if array.shape != (n,):
-        raise ValueError(f"ids must have one entry a record, got shape {array.shape}")
+        raise ValueError(f"ids must have one entry per record, got shape {array.shape}")
     if len(np.unique(array)) != n:
         raise DuplicateIdError("ids must be distinct")
     return array
@@ -128,11 +122,23 @@ def check_values(values: Any) -> Floats:
     return array
 
 
+def check_inside(values: Floats, grid: Grid) -> None:
+    """Refuse records outside a grid's box, naming the first one's row and column."""
+    outside = grid.outside(values)
+    if outside is not None:
+        low, high = grid.bounds[outside.column].tolist()
+        raise OutOfBoundsError(
+            f"row {outside.row}, column {outside.column}:"
+            f" {values[outside.row, outside.column].item()!r} is outside the bounds"
+            f" [{low!r}, {high!r}] ({outside.total} such values in all)"
+        )
+
+
 def check_clients(clients: Any, n: int) -> Ints:
     """The client of each of ``n`` records, as non-negative integers."""
     array = np.asarray(clients)
     if array.shape != (n,):
-        raise ValueError(f"clients must have one entry a record ({n}), got shape {array.shape}")
+        raise ValueError(f"clients must have one entry per record ({n}), got shape {array.shape}")
     if array.dtype.kind not in "iu":
         raise TypeError(f"clients must be integers, not {array.dtype}")
     if array.min(initial=0) < 0:

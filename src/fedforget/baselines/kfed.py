@@ -15,11 +15,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedforget.baselines.federated import (
+    CONSTRAINTS,
     FederatedClustering,
     Seconds,
     check_clients,
-    check_count,
-    check_local_clusters,
     check_values,
     generator,
     rows_of_clients,
@@ -29,6 +28,7 @@ from fedforget.baselines.federated import (
 from fedforget.baselines.lloyd import MAX_ITER, Clustering, lloyd, means, plus_plus
 from fedforget.clustering.distance import Floats, Labels, Rows, nearest, pairwise
 from fedforget.clustering.prf import Ints
+from fedforget.constraints import checked
 
 
 def kfed(
@@ -56,8 +56,15 @@ def kfed(
     """
     values = check_values(values)
     clients = check_clients(clients, len(values))
-    k = check_count("n_clusters", n_clusters)
-    local = check_local_clusters(local_clusters, k)
+    given = checked(
+        CONSTRAINTS,
+        n_clusters=n_clusters,
+        local_clusters=local_clusters,
+        max_iter=max_iter,
+        tol=tol,
+    )
+    k: int = given["n_clusters"]
+    local: int = given["local_clusters"] or k
     if local > k:
         raise ValueError(f"local_clusters must not exceed n_clusters = {k}, got {local}")
     devices = rows_of_clients(clients)

@@ -25,19 +25,21 @@ from typing import Any
 import numpy as np
 
 from fedforget.baselines.federated import (
-    check_count,
+    CONSTRAINTS,
     check_fresh_ids,
     check_ids,
+    check_inside,
     check_values,
     generator,
 )
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, nearest
-from fedforget.clustering.grid import Grid, parse_bounds
-from fedforget.clustering.ids import keys_of_ids, name_some
-from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
+from fedforget.clustering.grid import Grid
+from fedforget.clustering.ids import name_some
+from fedforget.clustering.owner import Owner
+from fedforget.clustering.partition import FIXED_POINT_BITS
 from fedforget.clustering.prf import Ints, Secret
-from fedforget.clustering.records import RecordTable
+from fedforget.constraints import checked, parse_bounds
 from fedforget.errors import UnknownIdError
 
 _FIXED = 2.0**FIXED_POINT_BITS
@@ -67,7 +69,7 @@ class QKMeans:
     Parameters
     ----------
     n_clusters : K.
-    bounds : one public (low, high) pair, or one a feature; values outside are refused.
+    bounds : one public (low, high) pair, or one per feature; values outside are refused.
     epsilon : the width of the lattice, as a fraction of the widest feature's range.
     balance : γ in (0, 1]; a cluster of fewer than γ n / K records is averaged with its previous
         centroid as if that stood for the missing ones.
@@ -90,13 +92,18 @@ class QKMeans:
         max_iter: int = 10,
         seed: int = 0,
     ) -> None:
-        self.n_clusters = check_count("n_clusters", n_clusters)
-        self.max_iter = check_count("max_iter", max_iter)
-        if not 0.0 < balance <= 1.0:
-            raise ValueError(f"balance must lie in (0, 1], got {balance}")
+        given = checked(
+            CONSTRAINTS,
+            n_clusters=n_clusters,
+            epsilon=epsilon,
+            balance=balance,
+            max_iter=max_iter,
+        )
+        self.n_clusters: int = given["n_clusters"]
+        self.max_iter: int = given["max_iter"]
         self.bounds = bounds
-        self.epsilon = epsilon
-        self.balance = balance
+        self.epsilon: float = given["epsilon"]
+        self.balance: float = given["balance"]
         self.seed = seed
 
     def fit(self, values: Any, ids: Any = None) -> QKMeans:
@@ -105,26 +112,26 @@ class QKMeans:
         n, d = values.shape
         ids = check_fresh_ids(ids, n)
         self._grid = Grid(parse_bounds(self.bounds, d), self.epsilon)
-        self._grid.check_inside(values)
+        check_inside(values, self._grid)
         secret = Secret(bytes(16)).derive("Q-k-means", str(self.seed).encode())
         phases = generator(self.seed).random((self.max_iter, d))
         self._phases: Floats = phases - 0.5
         units = np.ascontiguousarray(self._grid.to_units(values))
-        table = RecordTable(units, ids, keys_of_ids(secret, ids), ids.copy())
-        self._records = SeededPartition(table, self.n_clusters)
+        self._owner = Owner.without_records(secret, d, self.n_clusters)
+        self._owner.learn(units, ids, ids.copy())
         self._train()
         return self
 
     def forget(self, ids: Any) -> bool:
         """Delete records; returns whether the certificate held (False: trained again)."""
         wanted = np.unique(check_ids(ids))
-        table = self._records.table
+        table = self._owner.records
         rows = np.flatnonzero(np.isin(table.ids, wanted, kind="sort"))
         if len(rows) != len(wanted):
             missing = np.setdiff1d(wanted, table.ids)
             raise UnknownIdError(f"not held: {name_some(missing)}; nothing was deleted")
         gone = table.values[rows]
-        seeds_stand = self._records.forget(rows)[1] is None
+        seeds_stand = self._owner.forget(rows).redrawn_from is None
         if seeds_stand and self._certify(gone):
             return True
         self._train()
@@ -134,8 +141,8 @@ class QKMeans:
 
     def _train(self) -> None:
         """Quantised Lloyd iteration from the seeds of the records now held."""
-        values = self._records.table.values
-        centres = self._records.seeds
+        values = self._owner.records.values
+        centres = self._owner.clusters.seeds
         labels, d2 = nearest(values, centres)
         self._first_loss = loss = _integer_loss(d2, values.shape[1])
         self.steps: list[Step] = []
@@ -157,10 +164,10 @@ class QKMeans:
         Only then are the kept sums, sizes and losses brought up to date.  The rows have left the
         records already.
         """
-        if not len(self._records):
+        if not len(self._owner):
             return False
         d = gone.shape[1]
-        centres = self._records.seeds
+        centres = self._owner.clusters.seeds
         labels, d2 = nearest(gone, centres)
         first = loss = self._first_loss - _integer_loss(d2, d)
         loss_before = self._first_loss
@@ -183,7 +190,7 @@ class QKMeans:
 
     def _quantise(self, sizes: Ints, sums: Ints, before: Floats, phase: Floats) -> Ints:
         """The lattice points nearest to the means, corrected for imbalance."""
-        least = self.balance * len(self._records) / self.n_clusters
+        least = self.balance * len(self._owner) / self.n_clusters
         weight = np.maximum(sizes, least)[:, np.newaxis]
         lacking = np.maximum(least - sizes, 0.0)[:, np.newaxis]
         corrected: Floats = (sums / _FIXED + lacking * before) / weight
@@ -198,12 +205,12 @@ class QKMeans:
     @property
     def seed_ids(self) -> Ints:
         """The ids of the records that training starts from."""
-        return self._records.seed_ids
+        return self._owner.clusters.seed_ids
 
     @property
     def ids(self) -> Ints:
         """The ids of the records held, ascending."""
-        return np.sort(self._records.table.ids)
+        return np.sort(self._owner.records.ids)
 
     @property
     def centres(self) -> Floats:

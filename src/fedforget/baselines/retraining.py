@@ -25,11 +25,11 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from fedforget.baselines.federated import (
+    CONSTRAINTS,
     FederatedClustering,
     Seconds,
     check_clients,
-    check_count,
-    check_local_clusters,
+    check_inside,
     check_values,
     generator,
     rows_of_clients,
@@ -38,11 +38,13 @@ from fedforget.baselines.federated import (
 )
 from fedforget.baselines.lloyd import MAX_ITER, Clustering
 from fedforget.clustering.distance import Floats, Labels, nearest
-from fedforget.clustering.grid import Grid, parse_bounds
+from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.losses import nearest_loss
 from fedforget.clustering.prf import Ints, Secret
 from fedforget.configuration import Configuration, ServerPoints
+from fedforget.constraints import checked, parse_bounds
+from fedforget.modelling import model_of
 
 _SERVER, _CLIENT = 0, 1
 
@@ -52,8 +54,9 @@ def centralised(
 ) -> Clustering:
     """K-means++ on all records together, the best of ``n_init`` starts."""
     values = check_values(values)
+    given = checked(CONSTRAINTS, n_clusters=n_clusters, n_init=n_init, max_iter=max_iter)
     with threadpool_limits(limits=1):
-        found = _fit(values, n_clusters, generator(seed), n_init=n_init, max_iter=max_iter)
+        found = _fit(values, given.pop("n_clusters"), generator(seed), **given)
     labels, loss = nearest(values, found.centres)[0], nearest_loss(values, found.centres)
     return replace(found, labels=labels, loss=loss).without_empty()
 
@@ -85,8 +88,15 @@ def complete_retraining(
     seed : of everything random.
     """
     values, clients = _check_inside(values, clients, grid)
-    k = check_count("n_clusters", n_clusters)
-    local = check_local_clusters(local_clusters, k)
+    given = checked(
+        CONSTRAINTS,
+        n_clusters=n_clusters,
+        local_clusters=local_clusters,
+        n_init=n_init,
+        max_iter=max_iter,
+    )
+    k: int = given["n_clusters"]
+    local: int = given["local_clusters"] or k
     with threadpool_limits(limits=1):
         reports = _Reports(values, clients, grid, local, max_iter, seed)
 
@@ -124,7 +134,7 @@ def complete_client_training(
         reports = _Reports(values, clients, grid, local, config.max_iter, seed)
 
         def serve() -> tuple[Floats, Labels]:
-            model = config.model_of(Histogram.of(reports.bins, reports.sizes))
+            model = model_of(config, Histogram.of(reports.bins, reports.sizes))
             labels = nearest(config.coordinates_of(reports.bins), model.centres)[0]
             return config.centres_of(model)[0], labels
 
@@ -144,15 +154,18 @@ def paper_configuration(
     seed: int = 0,
 ) -> Configuration:
     """The parameters of the paper's experiments: γ = 1/√n, K everywhere, uniform server points."""
+    given = checked(
+        CONSTRAINTS, n_clusters=n_clusters, local_clusters=local_clusters, n_init=n_init
+    )
     return Configuration(
-        n_clusters=n_clusters,
-        local_clusters=check_local_clusters(local_clusters, n_clusters),
+        n_clusters=given["n_clusters"],
+        local_clusters=given["local_clusters"] or given["n_clusters"],
         grid=Grid(parse_bounds(bounds, n_features), n_records**-0.5),
         representatives="seeds",
         lattice="grid",
         server_points=server_points,
         mode="exact",
-        n_init=n_init,
+        n_init=given["n_init"],
         max_iter=MAX_ITER,
         tol=1e-4,
         public_seed=Secret(bytes(16)).derive("baselines", str(seed).encode()),
@@ -227,5 +240,5 @@ def _check_inside(values: Any, clients: Any, grid: Grid) -> tuple[Floats, Ints]:
     if grid.scale != "none":
         raise ValueError("the grid must have scale='none': pass values in the clustered space")
     values = check_values(values)
-    grid.check_inside(values)
+    check_inside(values, grid)
     return values, check_clients(clients, len(values))

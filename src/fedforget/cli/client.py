@@ -64,7 +64,13 @@ def init(
 @app.command()
 def join(
     folder: Folder,
-    epoch: Annotated[Path, typer.Option(help="The membership list that the server signed.")],
+    epoch: Annotated[
+        list[Path],
+        typer.Option(
+            help="The membership list that the server signed; several, in their order, to take"
+            " them over as one."
+        ),
+    ],
     federation: Annotated[
         Path | None, typer.Option(help="The federation file, the first time.")
     ] = None,
@@ -95,14 +101,14 @@ def join(
 
     with plain_errors():
         given = None if federation is None else FederationFile.read(federation)
-        document = read_membership(epoch)
+        documents = [read_membership(path) for path in epoch]
         with open_client(folder) as party:
-            plan = party.plan_join(given, document, alone=alone)
+            plan = party.plan_join(given, *documents, alone=alone)
             if not as_json:
                 show_join(plan, party.name)
                 if not yes and sys.stdin.isatty():
                     typer.confirm("Is this the list that the others have? Accept it?", abort=True)
-            party.join(given, document, alone=alone)
+            party.join(given, *documents, alone=alone)
             name = party.name
     words = f"{safe(name)} follows the list of epoch {plan.membership.epoch}."
     show(plain_join(plan), as_json, lambda: console.print(words))
@@ -288,14 +294,15 @@ def leave(
     """Leave: erase every record; a later round takes this client out of the model.
 
     The sum before that round less the sum after it is what the leavers had reported. So a client
-    leaves together with others (two more than may collude), or `--alone` if it accepts that its
-    own histogram shows. Enough members must stay, `protocol.minimum` at least.
+    leaves together with others that came with the same list (two more than may collude), or
+    `--alone` if it accepts that its own histogram shows. Enough members must stay:
+    `protocol.minimum` at least, and of those who came with it nobody, or two more than may collude.
 
     Example: `fedforget client leave bologna/ --yes`
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.client import open_client
-    from fedforget.protocol.rules import fewest_counted, fewest_together
+    from fedforget.protocol.rules import fewest_counted, fewest_together, groups_of
 
     with plain_errors(), open_client(folder) as party:
         if not yes:
@@ -306,17 +313,29 @@ def leave(
         membership, policy = party.lists()[-1], federation.policy()
         fewest = fewest_together(membership, policy)
         behind = fewest_counted(membership, policy)
+        groups = groups_of(membership, party.ledger().place.counted or ())
+    company = next((sorted(one - {name}) for one in groups if name in one), [])
+    blocked = alone and 0 < len(company) < fewest
     result = {
         "records": erased,
         "leaving": True,
         "alone": alone,
         "fewest_together": fewest,
         "fewest_who_stay": behind,
+        "came_with": company,
+        "must_be_dropped": blocked,
     }
 
     def in_words() -> None:
         console.print(f"[bold green]{number_of(erased, 'record')} erased.[/]")
-        if alone:
+        if blocked:
+            words = (
+                f"Of those who came with {safe(name)}, only {safe(', '.join(company))} would stay,"
+                " and what they have would show, too: no round takes it out by itself. Ask the"
+                f" server's operator to drop it (server enrol --gone {safe(name)}); those who stay"
+                " are then asked (client join --alone)."
+            )
+        elif alone:
             words = (
                 f"The next round takes {safe(name)} out. Whoever knows the sums before and after it"
                 f" can compute what {safe(name)} had reported."
@@ -324,9 +343,9 @@ def leave(
         else:
             words = (
                 f"{safe(name)} is taken out by the first round in which at least {fewest} members"
-                " leave together; until then it takes part, and what was last counted of it stays"
-                " in the model. client leave --alone does not wait: then what it had reported"
-                " shows."
+                " that came with the same list leave together; until then it takes part, and what"
+                " was last counted of it stays in the model. client leave --alone does not wait:"
+                " then what it had reported shows."
             )
         console.print(words, soft_wrap=True)
         console.print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,7 +158,8 @@ def enrol(
         list[Path] | None, typer.Option(help="Enrolment file of a client; once for each.")
     ] = None,
     gone: Annotated[
-        list[str] | None, typer.Option(help="A member to be taken off the list.")
+        list[str] | None,
+        typer.Option(help="A member to be taken off the list; what is counted of it will show."),
     ] = None,
     renew: Annotated[
         list[str] | None,
@@ -174,6 +176,7 @@ def enrol(
         bool,
         typer.Option("--afresh", help="A new list of the same members; errors ask for it."),
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --gone.")] = False,
     as_json: Json = False,
 ) -> None:
     """Begin an epoch: a new, numbered and signed list of members.
@@ -208,6 +211,9 @@ def enrol(
                     " restored from a backup (run server recover), or the file is not its own"
                     " (move it away)"
                 )
+            if gone and not yes and not as_json and sys.stdin.isatty():
+                who = ", ".join(gone)
+                typer.confirm(f"What is counted of {who} will show. Go on?", abort=True)
             document = party.enrol(
                 enrolments,
                 gone=tuple(gone or ()),
@@ -217,7 +223,8 @@ def enrol(
                 afresh=afresh,
             )
             _write_list(path, document)
-            plan = Joined(party.federation, before, document.signed().membership)
+            opened = party.opened_since_the_last_commit()
+            plan = Joined(party.federation, before, document.signed().membership, opened)
 
     def in_words() -> None:
         show_join(plan)

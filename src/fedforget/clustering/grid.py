@@ -6,9 +6,8 @@ first record is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,39 +15,18 @@ import numpy.typing as npt
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.partition import FixedPoint
 from fedforget.clustering.prf import Ints, Secret, keys_of_integers
-from fedforget.errors import OutOfBoundsError
 
 Scale = Literal["none", "box"]
 
 SMALLEST_STEP = 2.0**-24
 
 
-def parse_bounds(bounds: Any, n_features: int) -> Floats:
-    """Bounds as an (n_features, 2) array, from one (low, high) pair or one a feature."""
-    try:
-        array = np.asarray(bounds, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"bounds must be numbers: one (low, high) pair, or one for each of the"
-            f" {n_features} features; got {bounds!r}"
-        ) from None
-    if array.shape == (2,):
-        array = np.tile(array, (n_features, 1))
-    if array.shape != (n_features, 2):
-        raise ValueError(
-            f"bounds must be one (low, high) pair, or one for each of the {n_features} features;"
-            f" got an array of shape {array.shape}"
-        )
-    if not np.isfinite(array).all():
-        raise ValueError("bounds must be finite")
-    reversed_at = np.flatnonzero(array[:, 0] > array[:, 1])
-    if len(reversed_at):
-        feature = int(reversed_at[0])
-        low, high = array[feature].tolist()
-        raise ValueError(f"bounds are reversed for feature {feature}: low {low} > high {high}")
-    if np.abs(array).max(initial=0.0) > 1e100:
-        raise ValueError("bounds beyond 1e100 are refused: squared distances could overflow")
-    return array
+class Outside(NamedTuple):
+    """Values outside a box: the first one's row and column, and how many there are."""
+
+    row: int
+    column: int
+    total: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,19 +100,13 @@ class Grid:
         """How clustered values become fixed-point integers."""
         return FixedPoint(self.offset, self.extent)
 
-    def check_inside(self, values: Floats, names: Sequence[str] | None = None) -> None:
-        """Refuse values outside the box, naming the first one's row and column."""
+    def outside(self, values: Floats) -> Outside | None:
+        """Where values lie outside the box; None if none does."""
         outside = (values < self.bounds[:, 0]) | (values > self.bounds[:, 1])
         if not outside.any():
-            return
+            return None
         row, column = (int(i) for i in np.argwhere(outside)[0])
-        low, high = self.bounds[column].tolist()
-        feature = f"column {column}" + (f" ({names[column]!r})" if names is not None else "")
-        raise OutOfBoundsError(
-            f"row {row}, {feature}: {values[row, column].item()!r} is outside the bounds"
-            f" [{low!r}, {high!r}] ({int(outside.sum())} such values in all);"
-            f" widen the bounds of a new federation, or pass clip=True"
-        )
+        return Outside(row, column, int(np.count_nonzero(outside)))
 
     def clip(self, values: Floats) -> Floats:
         """Move values outside the box to its border."""

@@ -33,7 +33,7 @@ class Histogram:
 
     @classmethod
     def of(cls, points: Ints, counts: Ints) -> Histogram:
-        """Count points, one a row; equal points add up."""
+        """Count points, one per row; equal points add up."""
         n_features = points.shape[1]
         result = cls(n_features)
         if n_features == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,11 @@ def parse_ids(values: Any, what: str = "ids") -> Ids:
         array[:] = list(values)
     else:
         array = np.asarray(values)
+        if array.ndim == 0 and not isinstance(values, np.ndarray):
+            raise TypeError(
+                f"{what} must be integers or strings, or a list or array of them,"
+                f" not {type(values).__name__}"
+            )
     if array.ndim != 1:
         raise ValueError(f"{what} must be one-dimensional, got an array of shape {array.shape}")
     if array.dtype.kind == "T":
@@ -135,6 +140,16 @@ def name_some(ids: Iterable[Any], most: int = 5) -> str:
     return shown if len(listed) <= most else f"{shown} and {len(listed) - most} more"
 
 
+class Found(NamedTuple):
+    """Ids that were looked up: their keys in an index, and what it says of each (-1: nothing).
+
+    A change that follows the look-up needs the keys again; hashing ids is most of its work.
+    """
+
+    keys: Keys
+    handles: Ints
+
+
 class IdIndex:
     """Where each record is: a hash table from 128-bit keys of ids to integer handles.
 
@@ -153,6 +168,10 @@ class IdIndex:
 
     def __len__(self) -> int:
         return self._count
+
+    def look_up(self, keys: Keys) -> Found:
+        """:meth:`find`, with the keys that a change will need again."""
+        return Found(keys, self.find(keys))
 
     def find(self, keys: Keys) -> Ints:
         """The handle of each key, -1 where there is none."""

@@ -2,11 +2,15 @@
 
 This is the paper's Alg. 3.  After every call the seeds, labels, sizes and sums are those of a fresh
 race over the records now held; which records came and went cannot be told from them.
+
+Only a draw looks at all the records.  While the seeds stand, a removal looks at the records that
+go, and an addition at those that come; so the records may live anywhere.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -15,7 +19,7 @@ from fedforget.clustering.distance import Floats, Labels, Rows, nearest, pairwis
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Ints, Keys
 from fedforget.clustering.race import Race, run_race
-from fedforget.clustering.records import RecordTable
+from fedforget.clustering.records import OwnedRecords, RecordTable
 
 FIXED_POINT_BITS = 32
 """Records in the unit cube are rounded to multiples of 2^-32 before they are summed."""
@@ -23,7 +27,12 @@ FIXED_POINT_BITS = 32
 MAX_RECORDS = 2 ** (62 - FIXED_POINT_BITS)
 """The most records of one owner for which no integer sum can overflow."""
 
+_FEW = 64
+"""Records that are counted without a kernel."""
+
 _UNCOUNTED = np.iinfo(np.int32).max
+
+R = TypeVar("R", bound=OwnedRecords)
 
 
 @dataclass(frozen=True)
@@ -34,15 +43,40 @@ class FixedPoint:
     extent: float
 
 
-class SeededPartition:
+@dataclass
+class StandingClusters:
+    """Seeds and the totals of the clusters around them, without the records.
+
+    Attributes
+    ----------
+    seed_rows : the seeds' rows, in the order of drawing.
+    scores : their winning scores.
+    seeds : (k, d) their values.
+    sizes, sums : each cluster's number of records and integer sum.
+    """
+
+    seed_rows: Ints
+    scores: Floats
+    seeds: Floats
+    sizes: Ints
+    sums: Ints
+
+
+def _no_clusters() -> StandingClusters:
+    rows, sizes, sums = (np.empty(shape, dtype=np.int64) for shape in (0, 0, (0, 0)))
+    return StandingClusters(rows, np.empty(0), np.empty((0, 0)), sizes, sums)
+
+
+class SeededPartition(Generic[R]):
     """Seeds of one owner's records and the clusters around them.
 
     Parameters
     ----------
-    table : the records; the partition takes it over.
+    records : the records; the partition takes them over.
     n_seeds : how many seeds to draw (fewer where there are fewer distinct records).
     fixed_point : where given, exact integer sums of the clusters are kept as well.
-    start : a race over the table's own columns that has begun already.
+    start : a race over the records' own columns that has begun already.
+    standing : where given, the clusters of these records as they were; nothing is drawn then.
 
     Attributes
     ----------
@@ -53,27 +87,39 @@ class SeededPartition:
 
     def __init__(
         self,
-        table: RecordTable,
+        records: R,
         n_seeds: int,
         fixed_point: FixedPoint | None = None,
         start: Race | None = None,
+        standing: StandingClusters | None = None,
     ) -> None:
-        self.table = table
+        self.records = records
         self.n_seeds = n_seeds
         self.fixed_point = fixed_point
-        self._seed_rows = np.empty(0, dtype=np.int64)
-        self.scores: Floats = np.empty(0)
-        self.sizes: Ints = np.empty(0, dtype=np.int64)
-        self.sums: Ints = np.empty((0, 0), dtype=np.int64)
-        self._draw(start or self._race(0), None)
+        drawn = _no_clusters() if standing is None else standing
+        self._seed_rows, self.scores, self.seeds = drawn.seed_rows, drawn.scores, drawn.seeds
+        self.sizes, self.sums = drawn.sizes, drawn.sums
+        if standing is None:
+            table = records.in_memory(self.seeds)
+            self._draw(table, start or self._race(table, 0), None)
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.records)
 
     @property
     def seed_ids(self) -> Ids:
         """The seeds' ids, in the order of drawing."""
-        return self.table.ids[self._seed_rows]
+        return self.records.ids_of(self._seed_rows)
+
+    # -- forgetting and learning ---------------------------------------------------------------
+
+    def first_lost(self, rows: Ints) -> int | None:
+        """The first step whose seed is among these rows; None if the seeds would stand."""
+        return self._first_lost(rows, self.records.labels_of(rows))
+
+    def _first_lost(self, rows: Ints, label: Labels) -> int | None:
+        lost = label[self._seed_rows[label] == rows]  # a seed belongs to the cluster it seeds
+        return int(lost.min()) if len(lost) else None
 
     def forget(self, rows: Ints) -> tuple[Ints, int | None]:
         """Erase records; returns the rows into which others moved, and the first step drawn again.
@@ -81,45 +127,50 @@ class SeededPartition:
         Steps count from 0; None if the seeds stand.
         """
         rows = np.sort(rows)
-        label = self.table.label[rows]
-        lost = label[self._seed_rows[label] == rows]  # a seed belongs to the cluster it seeds
-        kept = int(lost.min()) if len(lost) else None
-        if kept is None:
-            self._tally(rows, -1)
-        else:
-            # Clusters from `kept` on are dissolved below; only the others must be told.
-            self._tally(rows[label < kept], -1)
-        holes, movers = self.table.remove(rows)
-        label = self.table.label[holes]
-        seeds = self._seed_rows[label] == movers
-        self._seed_rows[label[seeds]] = holes[seeds]
+        label = self.records.labels_of(rows)
+        kept = self._first_lost(rows, label)
+        # Clusters from `kept` on are dissolved below; only the others must be told.
+        told = slice(None) if kept is None else label < kept
+        self._count_some(rows[told], label[told], -1)
+        holes, movers = self.records.remove(rows)
+        if len(holes):
+            label = self.records.labels_of(holes)
+            seeds = self._seed_rows[label] == movers
+            self._seed_rows[label[seeds]] = holes[seeds]
         if kept is not None:
             self._redraw(kept)
         return holes, kept
 
-    def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> tuple[Ints, int | None]:
+    def learn(
+        self: SeededPartition[RecordTable], values: Floats, ids: Ids, keys: Keys, arrival: Ints
+    ) -> tuple[Ints, int | None]:
         """Add records; returns their rows, and the first step drawn again (None: seeds stand)."""
+        rows = self.records.append(values, ids, keys, arrival)
+        return rows, self.admit(rows, values, keys)
+
+    def admit(self, rows: Ints, values: Floats, keys: Keys) -> int | None:
+        """Count records that lie in ``records`` already; returns the first step drawn again."""
         n, n_drawn = len(values), len(self.scores)
         step = np.empty(n, dtype=np.int64)
         d2, label = np.empty(n), np.empty(n, dtype=np.int32)
         kernels.challenge(values, *keys, np.uint64(0), self.seeds, self.scores, step, d2, label)
         first = int(step.min(initial=n_drawn))
         complete = n_drawn == self.n_seeds or not (d2 > 0.0).any()
-        rows = self.table.append(values, ids, keys, arrival)
         if first == n_drawn and complete:
-            self.table.d2[rows] = d2
-            self.table.label[rows] = label
-            self._tally(rows, 1)
-            return rows, None
-        self.table.label[rows], self.table.d2[rows] = nearest(values, self.seeds[:first])
+            self.records.settle(rows, label, d2)
+            self._count(values, np.arange(n), label, 1)
+            return None
+        self.records.settle(rows, *nearest(values, self.seeds[:first]))
         self._redraw(first, rows)
-        return rows, first
+        return first
 
-    def _race(self, kept: int) -> Race:
+    # -- drawing -------------------------------------------------------------------------------
+
+    def _race(self, table: RecordTable, kept: int) -> Race:
         """A race over the table's own columns, in which the first ``kept`` seeds are drawn."""
-        table = self.table
         met = np.zeros(len(table), dtype=np.int32)
-        rows, scores = self._seed_rows[:kept].tolist(), self.scores[:kept].tolist()
+        rows = self.records.positions_of(self._seed_rows[:kept]).tolist()
+        scores = self.scores[:kept].tolist()
         if kept == 0:
             table.d2[:] = 1.0
             table.label[:] = -1
@@ -130,15 +181,16 @@ class SeededPartition:
 
         ``new`` are rows that no cluster counts yet, but that have met the kept seeds.
         """
-        table = self.table
+        # Where no seed is kept, nobody needs to know who belonged to which.
+        table = self.records.in_memory(self.seeds if kept else self.seeds[:0])
         self._seed_rows = self._seed_rows[:kept]
-        race = self._race(kept)
+        race = self._race(table, kept)
         if kept == 0:
-            self._draw(race, None)
+            self._draw(table, race, None)
             return
         before = table.label.copy()
         if new is not None:
-            before[new] = _UNCOUNTED
+            before[self.records.positions_of(new)] = _UNCOUNTED
         # A record whose seed stands keeps it: it is the nearest of fewer seeds too.  One that lost
         # its seed is, until it meets another, no farther from the kept seeds than by way of it.
         lost = np.flatnonzero(table.label >= kept)
@@ -148,50 +200,66 @@ class SeededPartition:
         detour = np.sqrt(table.d2[lost]) + gaps[table.label[lost] - kept]
         table.d2[lost] = detour * detour * (1.0 + 1e-9) + 2.0**-1022
         table.label[lost] = -1
-        self._draw(race, before)
+        self._draw(table, race, before)
 
-    def _draw(self, race: Race, before: Labels | None) -> None:
+    def _draw(self, table: RecordTable, race: Race, before: Labels | None) -> None:
         """Draw the seeds that are missing and settle every record's cluster.
 
         ``before`` holds the clusters to which the present sizes and sums belong (None: to none).
         """
-        table, kept = self.table, len(race.rows)
+        kept = len(race.rows)
         rows = Rows(table.values)
         run_race(race, rows, table.keys, self.n_seeds, smallest_id=table.smallest_id)
-        self._seed_rows = np.array(race.rows, dtype=np.int64)
+        drawn = np.array(race.rows, dtype=np.int64)
+        self._seed_rows = self.records.rows_at(drawn)
         self.scores = np.array(race.scores, dtype=np.float64)
-        self.seeds = table.values[self._seed_rows]
+        self.seeds = table.values[drawn]
         if len(table):
             behind = np.flatnonzero(race.met < kept)
             rows.catch_up(self.seeds, max(kept, 1), behind, table.d2, table.label)
-        self._recount(before, kept)
+        self._recount(table, before, kept)
+        self.records.keep(table)
 
-    def _recount(self, before: Labels | None, kept: int) -> None:
+    # -- counting ------------------------------------------------------------------------------
+
+    def _recount(self, table: RecordTable, before: Labels | None, kept: int) -> None:
         """Sizes and sums after a draw; only records that changed their cluster are counted."""
         k, d = self.seeds.shape
         sizes = np.zeros(k, dtype=np.int64)
         sums = np.zeros((k if self.fixed_point else 0, d), dtype=np.int64)
         if before is None:
             self.sizes, self.sums = sizes, sums
-            self._tally(None, 1)
+            self._count(table.values, np.arange(len(table)), table.label, 1)
             return
         sizes[:kept] = self.sizes[:kept]
         sums[:kept] = self.sums[:kept]
         self.sizes, self.sums = sizes, sums
-        changed = np.flatnonzero((before != self.table.label) | (before >= kept))
-        self._tally(changed[before[changed] < kept], -1, before)
-        self._tally(changed, 1)
+        changed = np.flatnonzero((before != table.label) | (before >= kept))
+        self._count(table.values, changed[before[changed] < kept], before, -1)
+        self._count(table.values, changed, table.label, 1)
 
-    def _tally(self, rows: Ints | None, sign: int, label: Labels | None = None) -> None:
-        """Add rows (all, where None) to the sizes and sums of their clusters, or take them away."""
-        label = self.table.label if label is None else label
+    def _count_some(self, rows: Ints, label: Labels, sign: int) -> None:
+        """Count some records, whose values are asked for only if they are needed."""
         if self.fixed_point is None:
-            members = label if rows is None else label[rows]
-            self.sizes += sign * np.bincount(members, minlength=len(self.sizes))
+            self.sizes += sign * np.bincount(label, minlength=len(self.sizes))
+        elif len(rows) <= _FEW:
+            # As the kernel does it.  Loading compiled code takes longer than most requests.
+            units = self.records.values_of(rows) - self.fixed_point.offset
+            units /= self.fixed_point.extent
+            amounts = np.floor(units * 2.0**FIXED_POINT_BITS + 0.5).astype(np.int64)
+            for at, k in enumerate(label.tolist()):
+                self.sums[k] += sign * amounts[at]
+                self.sizes[k] += sign
+        else:
+            self._count(self.records.values_of(rows), np.arange(len(rows)), label, sign)
+
+    def _count(self, values: Floats, rows: Ints, label: Labels, sign: int) -> None:
+        """Add rows to the sizes and sums of their clusters, or take them away."""
+        if self.fixed_point is None:
+            self.sizes += sign * np.bincount(label[rows], minlength=len(self.sizes))
             return
-        rows = np.arange(len(label)) if rows is None else rows
         kernels.add_fixed_point(
-            self.table.values,
+            values,
             rows,
             label,
             sign,

@@ -1,8 +1,11 @@
-"""One owner's records: dense columns, in no particular order, with removal in constant time."""
+"""Where one owner's records live: in memory, or anywhere else that can be asked for single rows.
+
+In memory they are dense columns, in no particular order, with removal in constant time.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +13,43 @@ import numpy.typing as npt
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.ids import Ids, smallest_id
 from fedforget.clustering.prf import Ints, Keys
-from fedforget.clustering.race import Race, new_race
+
+
+class OwnedRecords(Protocol):
+    """What clusters ask of the place where their records live.
+
+    A *row* is whatever number that place gives to a record.  Only a draw needs all the records: it
+    works on a :class:`RecordTable`, in which a record has a *position*.
+    """
+
+    def __len__(self) -> int: ...
+
+    def ids_of(self, rows: Ints) -> Ids:
+        """The ids of some records."""
+
+    def values_of(self, rows: Ints) -> Floats:
+        """The values of some records, in the space that is clustered."""
+
+    def labels_of(self, rows: Ints) -> Labels:
+        """The seeds that some records belong to."""
+
+    def settle(self, rows: Ints, label: Labels, d2: Floats) -> None:
+        """Note the seeds that some records belong to, and the squared distances to them."""
+
+    def remove(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Erase rows (distinct, sorted).  Returns the rows that others fill now, and from where."""
+
+    def in_memory(self, seeds: Floats) -> RecordTable:
+        """All the records, each with its cluster; the clusters have these seeds."""
+
+    def positions_of(self, rows: Ints) -> Ints:
+        """Where rows stand in the last :meth:`in_memory`."""
+
+    def rows_at(self, positions: Ints) -> Ints:
+        """The rows that stand there."""
+
+    def keep(self, table: RecordTable) -> None:
+        """Take over the clusters that a draw has found in :meth:`in_memory`."""
 
 
 class RecordTable:
@@ -21,25 +60,36 @@ class RecordTable:
     values : (n, d) float64, C-contiguous; the table takes it over.
     ids : the records' ids.
     keys : the records' keys.
-    arrival : a number a record that grows with the order of arrival.
-    race : where given, the columns of a race over these records that has begun already.
+    arrival : one number per record that grows with the order of arrival.
+    label, d2 : where known, the seed of each record and the squared distance to it.
     """
 
     def __init__(
-        self, values: Floats, ids: Ids, keys: Keys, arrival: Ints, race: Race | None = None
+        self,
+        values: Floats,
+        ids: Ids,
+        keys: Keys,
+        arrival: Ints,
+        label: Labels | None = None,
+        d2: Floats | None = None,
     ) -> None:
-        if race is None:
-            race = new_race(len(values))
-        self._size = len(values)
+        n = self._size = len(values)
         self._columns: dict[str, npt.NDArray[Any]] = {
             "values": values,
             "ids": ids,
             "low": keys.low,
             "high": keys.high,
             "arrival": arrival,
-            "label": race.label,
-            "d2": race.rate,
+            "label": np.full(n, -1, dtype=np.int32) if label is None else label,
+            "d2": np.full(n, np.inf) if d2 is None else d2,
         }
+
+    @classmethod
+    def empty(cls, n_features: int) -> RecordTable:
+        """A table without records."""
+        none = np.empty(0, dtype=np.int64)
+        keys = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
+        return cls(np.empty((0, n_features)), none, keys, none.copy())
 
     def __len__(self) -> int:
         return self._size
@@ -72,6 +122,25 @@ class RecordTable:
     def d2(self) -> Floats:
         """Squared distance to that seed."""
         return self._column("d2")
+
+    # -- some rows -----------------------------------------------------------------------------
+
+    def ids_of(self, rows: Ints) -> Ids:
+        return self.ids[rows]
+
+    def values_of(self, rows: Ints) -> Floats:
+        return self.values[rows]
+
+    def labels_of(self, rows: Ints) -> Labels:
+        return self.label[rows]
+
+    def keys_of(self, rows: Ints) -> Keys:
+        """The keys of some records."""
+        return Keys(self._column("low")[rows], self._column("high")[rows])
+
+    def settle(self, rows: Ints, label: Labels, d2: Floats) -> None:
+        self.label[rows] = label
+        self.d2[rows] = d2
 
     def smallest_id(self, rows: Ints) -> int:
         """Of some rows, the one with the smallest id."""
@@ -116,6 +185,20 @@ class RecordTable:
             _overwrite(column[end : self._size])
         self._size = end
         return holes, movers
+
+    # -- a draw: the records are in memory already, and a row is a position ----------------------
+
+    def in_memory(self, seeds: Floats) -> RecordTable:
+        return self
+
+    def positions_of(self, rows: Ints) -> Ints:
+        return rows
+
+    def rows_at(self, positions: Ints) -> Ints:
+        return positions
+
+    def keep(self, table: RecordTable) -> None:
+        """The draw has written to the columns themselves."""
 
     def erase(self) -> None:
         """Overwrite everything; the table is empty then."""

@@ -6,28 +6,36 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fedforget.clustering.distance import Floats, Labels, nearest
-from fedforget.clustering.grid import SMALLEST_STEP, Grid, parse_bounds
+from fedforget.clustering.grid import SMALLEST_STEP, Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import Ids, name_some, parse_ids
 from fedforget.clustering.losses import induced_labels, induced_loss
 from fedforget.clustering.prf import Ints, Secret
 from fedforget.configuration import Configuration
+from fedforget.constraints import (
+    K_MEANS,
+    Choice,
+    Constraint,
+    CountPerClient,
+    Flag,
+    Jobs,
+    Number,
+    OrNone,
+    checked,
+    parse_bounds,
+)
 from fedforget.errors import DataTraceWarning, LatticeOverflowError, UnknownIdError
 from fedforget.estimators import files
 from fedforget.estimators.base import CentreEstimator
 from fedforget.estimators.parameters import (
-    check_choice,
-    check_count,
     check_distinct,
-    check_flag,
-    check_local_clusters,
-    check_number,
+    check_inside,
     check_same_kind,
     check_values,
     column_of,
@@ -52,7 +60,7 @@ class FederatedKMeans(CentreEstimator):
     ----------
     n_clusters : int, default=8
         Number of clusters K.
-    bounds : (low, high) or one such pair a feature, default=None
+    bounds : (low, high) or one such pair per feature, default=None
         The public box that all records lie in.  Left out, it is inferred from the first data, with
         a warning: inferred bounds keep a trace of records that are forgotten later.
     scale : {"none", "box"}, default="none"
@@ -117,8 +125,8 @@ class FederatedKMeans(CentreEstimator):
 
     Notes
     -----
-    Attributes with one entry a record keep the order of X; ``forget`` closes the gaps and ``learn``
-    appends.  Only ``fit`` refuses K > n; a model may shrink to nothing.
+    Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
+    ``learn`` appends.  Only ``fit`` refuses K > n; a model may shrink to nothing.
 
     Examples
     --------
@@ -131,6 +139,20 @@ class FederatedKMeans(CentreEstimator):
     >>> print(model.forget("p3").removed)
     1
     """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        **K_MEANS,
+        "scale": Choice(("none", "box")),
+        "step": OrNone(Number(SMALLEST_STEP, 1.0)),
+        "shift": Flag(),
+        "clip": Flag(),
+        "local_clusters": OrNone(CountPerClient()),
+        "representatives": Choice(("means", "seeds")),
+        "aggregation": Choice(tuple(SUMS)),
+        "mode": Choice(("exact", "paper")),
+        "server_points": Choice(("weighted", "uniform")),
+        "n_jobs": OrNone(Jobs()),
+    }
 
     def __init__(
         self,
@@ -187,19 +209,23 @@ class FederatedKMeans(CentreEstimator):
             rows = self._unchecked_rows(X, reset=True)
             check_values(rows)
             n = len(rows)
-            if check_count("n_clusters", self.n_clusters) > n:
+            given = checked(self._constraints, **self.get_params(deep=False))
+            if given["n_clusters"] > n:
                 raise ValueError(f"n_samples={n} should be at least n_clusters={self.n_clusters}")
             id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
             names = np.zeros(n, np.int64) if clients is None else column_of(clients, n, "clients")
             check_distinct(id_column)
             root = root_secret(self.random_state)
-            config = self._configure(self._bounds_for(rows), self._step_for(n), root)
+            bounds = self._bounds_for(rows)
+            step = self._step_for(n) if given["step"] is None else given["step"]
+            config = _configuration(given, bounds, step, root)
             if isinstance(config.local_clusters, Mapping):
                 named = parse_ids(list(config.local_clusters), "clients")
                 check_same_kind(named, names, "names in local_clusters")
-            self._check_new(config, rows, n, check_flag("clip", self.clip))
-            federation = LocalFederation(config, root, self.aggregation, self.n_jobs)
-            report = federation.learn(rows, id_column, names, _conversion(config.grid, self.clip))
+            self._check_new(config, rows, n, given["clip"])
+            federation = LocalFederation(config, root, given["aggregation"], given["n_jobs"])
+            conversion = _conversion(config.grid, given["clip"])
+            report = federation.learn(rows, id_column, names, conversion)
             self._adopt(federation, self.get_params(deep=False))
             # Times are no part of the fitted state, so this is not a public attribute.
             self._fit_report = report
@@ -218,8 +244,7 @@ class FederatedKMeans(CentreEstimator):
         return np.stack([rows.min(axis=0), rows.max(axis=0)], axis=1)
 
     def _step_for(self, n: int) -> float:
-        if self.step is not None:
-            return check_number("step", self.step, SMALLEST_STEP, 1.0)
+        """The step where none is given."""
         if self.aggregation != "centroids":
             warnings.warn(
                 "step was inferred as 1/sqrt(n) and is frozen in step_: it keeps a trace of how"
@@ -229,46 +254,12 @@ class FederatedKMeans(CentreEstimator):
             )
         return max(1.0 / math.sqrt(n), SMALLEST_STEP)
 
-    def _configure(self, bounds: Floats, step: float, root: Secret) -> Configuration:
-        """Check every parameter and gather the public ones."""
-        aggregation = check_choice("aggregation", self.aggregation, tuple(SUMS))
-        mode = check_choice("mode", self.mode, ("exact", "paper"))
-        representatives = check_choice("representatives", self.representatives, ("means", "seeds"))
-        server_points = check_choice("server_points", self.server_points, ("weighted", "uniform"))
-        if aggregation == "centroids" and server_points == "uniform":
-            raise ValueError(
-                'server_points="uniform" draws points in the bins of a grid, and'
-                ' aggregation="centroids" has none; use server_points="weighted"'
-            )
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, int) or self.n_jobs == 0):
-            raise ValueError(f"n_jobs must be None or an integer other than 0, got {self.n_jobs!r}")
-        public_seed = root.derive("public seed")
-        shifted = check_flag("shift", self.shift)
-        grid = Grid(
-            bounds,
-            step,
-            check_choice("scale", self.scale, ("none", "box")),
-            public_seed.derive("shift") if shifted else None,
-        )
-        n_clusters = check_count("n_clusters", self.n_clusters)
-        return Configuration(
-            n_clusters=n_clusters,
-            local_clusters=check_local_clusters(self.local_clusters, n_clusters),
-            grid=grid,
-            representatives="seeds" if mode == "paper" else representatives,
-            lattice="fixed-point" if aggregation == "centroids" else "grid",
-            server_points=server_points,
-            mode=mode,
-            n_init=check_count("n_init", self.n_init),
-            max_iter=check_count("max_iter", self.max_iter),
-            tol=check_number("tol", self.tol, 0.0, np.inf),
-            public_seed=public_seed,
-        )
-
     def _check_new(self, config: Configuration, rows: Floats, total: int, clip: bool) -> None:
         """Refuse rows outside the bounds, and more records than the lattice has room for."""
         if not clip:
-            config.grid.check_inside(rows, getattr(self, "feature_names_in_", None))
+            names = getattr(self, "feature_names_in_", None)
+            advice = "widen the bounds of a new federation, or pass clip=True"
+            check_inside(rows, config.grid, names, advice)
         if total > config.max_records:
             raise LatticeOverflowError(
                 f"{total} records could overflow the integer sums of this lattice, which has room"
@@ -299,8 +290,8 @@ class FederatedKMeans(CentreEstimator):
         Report
         """
         self._check_fitted()
-        _, handles = locate(ids, self._some_ids(), self._federation.find)
-        return self._change(lambda: self._federation.forget(handles))
+        found = locate(ids, self._some_ids(), self._federation.find)
+        return self._change(lambda: self._federation.forget(found))
 
     def forget_clients(self, names: Any) -> Report:
         """Erase clients with all their records.
@@ -349,11 +340,11 @@ class FederatedKMeans(CentreEstimator):
         check_same_kind(new, self._some_ids(), "ids")
         check_same_kind(names, parse_ids(list(federation.clients), "clients"), "clients")
         check_distinct(new)
-        refuse_held(new, federation.find(new))
+        found = refuse_held(new, federation.find(new))
         config, clip = federation.config, self._parameters["clip"]
         self._check_new(config, rows, len(federation) + len(rows), clip)
         conversion = _conversion(config.grid, clip)
-        return self._change(lambda: federation.learn(rows, new, names, conversion))
+        return self._change(lambda: federation.learn(rows, new, names, conversion, found))
 
     def _names_for(self, clients: Any, n: int) -> Ids:
         if clients is not None:
@@ -365,7 +356,7 @@ class FederatedKMeans(CentreEstimator):
     def _some_ids(self) -> Ids:
         """A few of the held ids; they are all of one kind."""
         for client in self._federation.clients.values():
-            return client.partition.table.ids
+            return client.owner.records.ids
         return np.empty(0, dtype=np.int64)
 
     def _change(self, change: Callable[[], Report]) -> Report:
@@ -415,7 +406,7 @@ class FederatedKMeans(CentreEstimator):
         )
         return digest
 
-    # -- one entry a record --------------------------------------------------------------------
+    # -- one entry per record --------------------------------------------------------------------
 
     def _order(self) -> Ints:
         order: Ints = self._cached("order", lambda federation: federation.order())
@@ -424,14 +415,14 @@ class FederatedKMeans(CentreEstimator):
     def _values(self) -> Floats:
         federation = self._fitted
         shape = (0, federation.config.grid.n_features)
-        parts = [client.partition.table.values for client in federation.clients.values()]
+        parts = [client.owner.records.values for client in federation.clients.values()]
         return np.concatenate(parts)[self._order()] if parts else np.empty(shape)
 
     def _assigned(self) -> tuple[Labels, Floats]:
         """Nearest centre and squared distance of each record, client after client."""
 
         def compute(federation: LocalFederation) -> tuple[Labels, Floats]:
-            tables = [client.partition.table for client in federation.clients.values()]
+            tables = [client.owner.records for client in federation.clients.values()]
             found = [nearest(table.values, self._centres()) for table in tables]
             if not found:
                 return np.empty(0, dtype=np.int32), np.empty(0)
@@ -452,7 +443,7 @@ class FederatedKMeans(CentreEstimator):
     def induced_labels_(self) -> Labels:
         labels: Labels = self._fitted.gather(
             lambda client: induced_labels(
-                client.partition.table.label, self._federation.global_of_local(client)
+                client.owner.records.label, self._federation.global_of_local(client)
             ),
             np.int32,
         )[self._order()]
@@ -464,21 +455,19 @@ class FederatedKMeans(CentreEstimator):
 
     @property
     def ids_(self) -> Ids:
-        return self._fitted.gather(lambda client: client.partition.table.ids, np.int64)[
-            self._order()
-        ]
+        return self._fitted.gather(lambda client: client.owner.records.ids, np.int64)[self._order()]
 
     @property
     def clients_(self) -> Ids:
         names = self._fitted.gather(
-            lambda client: np.full(len(client.partition), client.name), np.int64
+            lambda client: np.full(len(client.owner), client.name), np.int64
         )
         return names[self._order()]
 
     @property
     def seed_ids_(self) -> dict[Name, Ids]:
         clients = self._fitted.clients
-        return {name: client.partition.seed_ids for name, client in clients.items()}
+        return {name: client.owner.clusters.seed_ids for name, client in clients.items()}
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -533,8 +522,9 @@ class FederatedKMeans(CentreEstimator):
             check_values(values)
             root = Secret(bytes.fromhex(header["secret"]))
             bounds = parse_bounds(arrays["bounds"], values.shape[1])
-            config = model._configure(bounds, header["step"], root)
-            federation = LocalFederation(config, root, model.aggregation, model.n_jobs)
+            given = checked(cls._constraints, **model.get_params(deep=False))
+            config = _configuration(given, bounds, header["step"], root)
+            federation = LocalFederation(config, root, given["aggregation"], given["n_jobs"])
             ids = column_of(arrays["ids"], len(values), "ids")
             check_distinct(ids)
             names = column_of(arrays["clients"], len(values), "clients")
@@ -548,6 +538,32 @@ class FederatedKMeans(CentreEstimator):
             model._adopt(federation, model.get_params(deep=False))
         files.check_digest(path, header["digest"], model.model_digest_)
         return model
+
+
+def _configuration(
+    given: Mapping[str, Any], bounds: Floats, step: float, root: Secret
+) -> Configuration:
+    """The public parameters of those given, which have been checked one by one."""
+    if given["aggregation"] == "centroids" and given["server_points"] == "uniform":
+        raise ValueError(
+            'server_points="uniform" draws points in the bins of a grid, and'
+            ' aggregation="centroids" has none; use server_points="weighted"'
+        )
+    public_seed = root.derive("public seed")
+    shift_seed = public_seed.derive("shift") if given["shift"] else None
+    return Configuration(
+        n_clusters=given["n_clusters"],
+        local_clusters=given["local_clusters"] or given["n_clusters"],
+        grid=Grid(bounds, step, given["scale"], shift_seed),
+        representatives="seeds" if given["mode"] == "paper" else given["representatives"],
+        lattice="fixed-point" if given["aggregation"] == "centroids" else "grid",
+        server_points=given["server_points"],
+        mode=given["mode"],
+        n_init=given["n_init"],
+        max_iter=given["max_iter"],
+        tol=given["tol"],
+        public_seed=public_seed,
+    )
 
 
 def _conversion(grid: Grid, clip: bool) -> Callable[[Floats], Floats]:

@@ -1,9 +1,9 @@
-"""Checks of constructor parameters and of arrays, with messages that say what to do."""
+"""Checks of what the estimators are given, with messages that say what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from numbers import Integral, Real
+from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,54 +11,10 @@ from sklearn.utils import assert_all_finite, check_random_state
 
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import MAX_MAGNITUDE, Floats
-from fedforget.clustering.ids import Ids, kind_of, name_some, parse_ids
-from fedforget.clustering.prf import Ints, Secret
-from fedforget.errors import DuplicateIdError, UnknownIdError
-
-
-def check_count(name: str, value: Any) -> int:
-    """A positive integer."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return int(value)
-
-
-def check_number(name: str, value: Any, low: float, high: float) -> float:
-    """A finite number in [low, high]."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
-    number = float(value)
-    if not low <= number <= high:
-        raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {number!r}")
-    return number
-
-
-def check_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
-
-
-def check_choice(name: str, value: Any, choices: Collection[str]) -> Any:
-    if not isinstance(value, str) or value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be one of {listed}; got {value!r}")
-    return value
-
-
-def check_local_clusters(value: Any, n_clusters: int) -> int | dict[int | str, int]:
-    """K where nothing is given, one number for all clients, or a number by client's name."""
-    if value is None:
-        return n_clusters
-    if not isinstance(value, Mapping):
-        return check_count("local_clusters", value)
-    if not value:
-        return n_clusters
-    names = parse_ids(list(value), "the clients in local_clusters").tolist()
-    counts = [check_count("local_clusters of each client", count) for count in value.values()]
-    return dict(zip(names, counts, strict=True))
+from fedforget.clustering.grid import Grid
+from fedforget.clustering.ids import Found, Ids, kind_of, name_some, parse_ids
+from fedforget.clustering.prf import Secret
+from fedforget.errors import DuplicateIdError, OutOfBoundsError, UnknownIdError
 
 
 def root_secret(random_state: Any) -> Secret:
@@ -76,14 +32,16 @@ def check_values(X: Floats) -> None:
         _refuse_values(X)
 
 
-def check_distances(X: Floats, d2: Floats) -> None:
-    """:func:`check_values` by the rows' distances to one of them: n numbers tell about n times d.
+def check_measured(X: Floats, row: int, d2: Floats) -> None:
+    """:func:`check_values` where the squared distances of all rows to one of them are known.
 
-    A row with a NaN or an infinity is at no finite distance from any other, and large values are
-    harmless as long as their differences are not large.
+    If that row and the distances are well within the limit, so is every value, and n numbers tell
+    about n times d.  Otherwise every value is looked at: what is refused must not depend on the
+    row that was measured from.
     """
-    if not kernels.all_within(d2, MAX_MAGNITUDE**2):
-        _refuse_values(X)
+    limit = MAX_MAGNITUDE / 4.0
+    if not (kernels.all_within(X[row], limit) and kernels.all_within(d2, limit * limit)):
+        check_values(X)
 
 
 def _refuse_values(X: Floats) -> NoReturn:
@@ -92,6 +50,20 @@ def _refuse_values(X: Floats) -> NoReturn:
     raise ValueError(
         f"X[{row}, {column}] = {X[row, column].item()!r} is beyond {MAX_MAGNITUDE:g} in magnitude;"
         f" its square could overflow, so rescale X"
+    )
+
+
+def check_inside(X: Floats, grid: Grid, names: Sequence[str] | None, advice: str) -> None:
+    """Refuse values outside a grid's box, naming the first one's row and column."""
+    outside = grid.outside(X)
+    if outside is None:
+        return
+    row, column, total = outside
+    low, high = grid.bounds[column].tolist()
+    feature = f"column {column}" + (f" ({names[column]!r})" if names is not None else "")
+    raise OutOfBoundsError(
+        f"row {row}, {feature}: {X[row, column].item()!r} is outside the bounds"
+        f" [{low!r}, {high!r}] ({total} such values in all); {advice}"
     )
 
 
@@ -122,26 +94,27 @@ def check_same_kind(new: Ids, old: Ids, what: str) -> None:
         )
 
 
-def refuse_held(ids: Ids, handles: Ints) -> None:
+def refuse_held(ids: Ids, found: Found) -> Found:
     """Refuse to learn ids that the model holds already."""
-    held = ids[handles >= 0]
+    held = ids[found.handles >= 0]
     if len(held):
         raise DuplicateIdError(
             f"{len(held)} of {len(ids)} ids are held already: {name_some(held)};"
             f" forget them first, or give the new records other ids"
         )
+    return found
 
 
-def locate(ids: Any, held: Ids, find: Callable[[Ids], Ints]) -> tuple[Ids, Ints]:
+def locate(ids: Any, held: Ids, look_up: Callable[[Ids], Found]) -> Found:
     """Parse the ids of a removal request and find their records; all of them must exist."""
     wanted = parse_ids(ids)
     check_same_kind(wanted, held, "ids")
     check_distinct(wanted)
-    handles = find(wanted)
-    if handles.min(initial=0) < 0:
-        missing = wanted[handles < 0]
+    found = look_up(wanted)
+    if found.handles.min(initial=0) < 0:
+        missing = wanted[found.handles < 0]
         raise UnknownIdError(
             f"{len(missing)} of {len(wanted)} ids are not in the model: {name_some(missing)};"
             f" nothing was forgotten"
         )
-    return wanted, handles
+    return found

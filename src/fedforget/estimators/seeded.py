@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping
 from functools import partial
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
 
 from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids, smallest_id
+from fedforget.clustering.owner import Change, Owner
 from fedforget.clustering.partition import SeededPartition
-from fedforget.clustering.prf import Ints, Keys, Secret
+from fedforget.clustering.prf import Ints, Secret
 from fedforget.clustering.race import copy_and_start
 from fedforget.clustering.records import RecordTable
+from fedforget.constraints import Constraint, Count, checked
 from fedforget.digests import Digest
 from fedforget.estimators import files
 from fedforget.estimators.base import CentreEstimator
 from fedforget.estimators.parameters import (
-    check_count,
-    check_distances,
     check_distinct,
+    check_measured,
     check_same_kind,
     check_values,
     column_of,
@@ -44,7 +48,7 @@ class SeededKMeans(CentreEstimator):
     Parameters
     ----------
     n_clusters : int, default=8
-        Number of seeds.  Fewer are drawn where there are fewer distinct records.
+        Number of seeds.  Fewer are drawn where there are fewer distinct records; ``fit`` warns.
     random_state : int, RandomState or None, default=None
         Source of the owner's secret.  An integer makes fits repeatable.
 
@@ -60,14 +64,16 @@ class SeededKMeans(CentreEstimator):
         Number of records of each seed.
     inertia_ : float
         Sum of squared distances to the nearest seed, correctly rounded.
+    n_iter_ : int
+        Steps of the drawing: the number of seeds.
     ids_ : ndarray of shape (n_records,)
         The records' ids.
     n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Notes
     -----
-    Attributes with one entry a record keep the order of X; ``forget`` closes the gaps and ``learn``
-    appends.
+    Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
+    ``learn`` appends.
 
     Examples
     --------
@@ -80,6 +86,8 @@ class SeededKMeans(CentreEstimator):
     >>> bool((model.cluster_centers_ == again.cluster_centers_).all())
     True
     """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {"n_clusters": Count()}
 
     def __init__(self, n_clusters: int = 8, *, random_state: Any = None) -> None:
         self.n_clusters = n_clusters
@@ -95,17 +103,22 @@ class SeededKMeans(CentreEstimator):
         ids : array-like of int or str, default=None
             The records' ids, all different; the row numbers if left out.
         """
-        n_clusters = check_count("n_clusters", self.n_clusters)
+        n_clusters = checked(self._constraints, n_clusters=self.n_clusters)["n_clusters"]
         with self._unchanged_on_error():
             rows = self._unchecked_rows(X, reset=True)
             n = len(rows)
             if n_clusters > n:
                 raise ValueError(f"n_samples={n} should be at least n_clusters={n_clusters}")
             id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
-            # Where rows differ, too large values show in the distances.
-            check_values(rows[:1])
             self._build(rows, id_column, n_clusters, root_secret(self.random_state))
             self._random_state = self.random_state
+            if self.n_iter_ < n_clusters:
+                warnings.warn(
+                    f"only {self.n_iter_} of n_clusters={n_clusters} seeds could be drawn: X has no"
+                    " more distinct rows",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
         return self
 
     def _build(self, rows: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
@@ -116,11 +129,11 @@ class SeededKMeans(CentreEstimator):
         if not index.put(keys, np.arange(len(ids))).all():
             check_distinct(ids)
         values, race = copy_and_start(rows, keys, partial(smallest_id, ids))
-        check_distances(rows, race.rate)
-        table = RecordTable(values, ids, keys, np.arange(len(ids)), race)
-        partition = SeededPartition(table, n_clusters, start=race)
-        self._root, self._secret, self._index = root, secret, index
-        self._partition = partition
+        if len(rows):
+            check_measured(rows, race.rows[0], race.rate)
+        table = RecordTable(values, ids, keys, np.arange(len(ids)), race.label, race.rate)
+        self._root, self._index = root, index
+        self._owner = Owner(secret, SeededPartition(table, n_clusters, start=race))
         self._next_arrival = len(ids)
         self._torn = False
 
@@ -140,16 +153,15 @@ class SeededKMeans(CentreEstimator):
         """
         self._check_fitted()
         watch = Stopwatch()
-        partition = self._partition
-        wanted, rows = locate(
-            ids, partition.table.ids, lambda wanted: self._index.find(self._keys(wanted))
-        )
+        owner, index = self._owner, self._index
+        found = locate(ids, owner.records.ids, lambda wanted: index.look_up(owner.keys_of(wanted)))
 
         def change() -> Report:
-            self._index.drop(self._keys(wanted))
-            moved, step = partition.forget(rows)
-            self._index.put(self._keys(partition.table.ids[moved]), moved)
-            return Report("forget", removed=len(rows), reseeded=_from(step), seconds=watch.total())
+            index.drop(found.keys)
+            done = owner.forget(found.handles)
+            index.put(owner.records.keys_of(done.moved), done.moved)
+            removed = len(found.handles)
+            return Report("forget", removed=removed, reseeded=_from(done), seconds=watch.total())
 
         return self._change(change)
 
@@ -171,34 +183,35 @@ class SeededKMeans(CentreEstimator):
         rows = self._unchecked_rows(X, reset=False)
         check_values(rows)
         new = column_of(ids, len(rows), "ids")
-        table = self._partition.table
-        check_same_kind(new, table.ids, "ids")
+        owner, index = self._owner, self._index
+        check_same_kind(new, owner.records.ids, "ids")
         check_distinct(new)
-        keys = self._keys(new)
-        refuse_held(new, self._index.find(keys))
+        keys = refuse_held(new, index.look_up(owner.keys_of(new))).keys
         arrival = np.arange(self._next_arrival, self._next_arrival + len(new))
         self._next_arrival += len(new)
 
         def change() -> Report:
-            added, step = self._partition.learn(rows, new, keys, arrival)
-            self._index.put(keys, added)
-            return Report("learn", added=len(new), reseeded=_from(step), seconds=watch.total())
+            # A copy: the owner overwrites what it forgets, and X may be the caller's own array.
+            done = owner.learn(rows.copy(), new, arrival, keys)
+            index.put(keys, done.moved)
+            return Report("learn", added=len(new), reseeded=_from(done), seconds=watch.total())
 
         return self._change(change)
-
-    def _keys(self, ids: Ids) -> Keys:
-        return keys_of_ids(self._secret, ids)
 
     # -- what was found ------------------------------------------------------------------------
 
     @property
     def _order(self) -> Ints:
-        return np.argsort(self._fitted.table.arrival)
+        return np.argsort(self._records.arrival)
 
     @property
-    def _fitted(self) -> SeededPartition:
+    def _fitted(self) -> SeededPartition[RecordTable]:
         self._check_fitted()
-        return self._partition
+        return self._owner.clusters
+
+    @property
+    def _records(self) -> RecordTable:
+        return self._fitted.records
 
     def _centres(self) -> Floats:
         return self._fitted.seeds
@@ -216,28 +229,31 @@ class SeededKMeans(CentreEstimator):
         return self._fitted.sizes.copy()
 
     @property
+    def n_iter_(self) -> int:
+        return len(self._fitted.scores)
+
+    @property
     def labels_(self) -> Labels:
-        return self._fitted.table.label[self._order]
+        return self._records.label[self._order]
 
     @property
     def ids_(self) -> Ids:
-        return self._fitted.table.ids[self._order]
+        return self._records.ids[self._order]
 
     @property
     def inertia_(self) -> float:
-        return math.fsum(self._fitted.table.d2)
+        return math.fsum(self._records.d2)
 
     # -- files ---------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model, records and secret included, to one file that only you may read."""
-        order = self._order
-        table = self._fitted.table
+        order, table = self._order, self._records
         files.write(
             path,
             {
                 "estimator": "SeededKMeans",
-                "n_clusters": self._partition.n_seeds,
+                "n_clusters": self._fitted.n_seeds,
                 "random_state": files.plain_random_state(self._random_state),
                 "secret": self._root.data.hex(),
                 "digest": self._digest(),
@@ -250,7 +266,8 @@ class SeededKMeans(CentreEstimator):
         """Read a saved model.  It is fitted again from its records, and must come out the same."""
         header, arrays = files.read(path, "SeededKMeans")
         with files.explained(path):
-            n_clusters = check_count("n_clusters", header["n_clusters"])
+            given = checked(cls._constraints, n_clusters=header["n_clusters"])
+            n_clusters: int = given["n_clusters"]
             model = cls(n_clusters, random_state=header["random_state"])
             values, ids = arrays["values"], arrays["ids"]
             files.restore_features(model, arrays, values.shape[1])
@@ -267,6 +284,7 @@ class SeededKMeans(CentreEstimator):
         return digest.hex()
 
 
-def _from(step: int | None) -> dict[Name, int]:
+def _from(change: Change) -> dict[Name, int]:
     """The report's entry about seeds drawn again."""
+    step = change.redrawn_from
     return {} if step is None else {"owner": step + 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from fedforget.clustering import kernels
 from fedforget.clustering.distance import Floats, Labels, nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import IdIndex, Ids, name_some, parse_ids
-from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
-from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.owner import Owner
+from fedforget.clustering.partition import SeededPartition
+from fedforget.clustering.prf import Ints, Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
 from fedforget.errors import DuplicateIdError, UnknownIdError
@@ -42,6 +42,13 @@ from fedforget.parties.store import (
     encoded_ids,
     keys_of_stored,
 )
+from fedforget.parties.stored_records import (
+    StoredRecords,
+    clustered_in_place,
+    clusters_of,
+    fresh_owner,
+    standing_owner,
+)
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
 from fedforget.parties.tables import ROWS_AT_A_TIME, Table
@@ -50,7 +57,16 @@ from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.history import check_lists, walk
 from fedforget.protocol.joining import check_adoption, newcomer
 from fedforget.protocol.keys import Identity, digest_of
-from fedforget.protocol.ledger import Event, Followed, InputFixed, Leaving, Ledger, dump, load
+from fedforget.protocol.ledger import (
+    Event,
+    Followed,
+    InputFixed,
+    Leaving,
+    Ledger,
+    dump,
+    load,
+    opened_since,
+)
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.text import check_name
 
@@ -62,6 +78,8 @@ ENROLMENT = "enrolment.json"
 
 _VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in")
 """The single values that a client's store holds, beside the salts of requests."""
+
+_NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
 
 Progress = Callable[[int], None]
 
@@ -162,12 +180,14 @@ class ClientParty:
     def join(
         self,
         federation: FederationFile | None,
-        document: MembershipDocument,
-        *,
+        *documents: MembershipDocument,
         alone: bool = False,
     ) -> Joined:
-        """Take the federation file and a membership list over; returns what comes with it."""
-        plan = self.plan_join(federation, document, alone=alone)
+        """Take the federation file and a membership list over; returns what comes with it.
+
+        Several lists that follow one another are taken over as one.
+        """
+        plan = self.plan_join(federation, *documents, alone=alone)
         ours = self.federation
         if ours is None:
             write_private(self.folder / FEDERATION, plan.federation.text().encode())
@@ -175,10 +195,12 @@ class ClientParty:
             self._configure(plan.federation)
         with self.store.transaction():
             self.store.put("federation", plan.federation.text())
-            self.store.add_list(plan.membership.epoch, document.signed().data)
+            for document in documents:
+                self.store.add_list(document.epoch, document.signed().data)
             ledger = self.stored_ledger()
             if ledger is None:
-                ledger = newcomer(plan.membership, self._n_features)
+                first = documents[0].signed().membership
+                ledger = newcomer(first, self._n_features)
             joins_alone = alone or ledger.joins_alone
             self._store_ledger(structs.replace(ledger, joins_alone=joins_alone))
         self._protocol = None
@@ -187,8 +209,7 @@ class ClientParty:
     def plan_join(
         self,
         federation: FederationFile | None,
-        document: MembershipDocument,
-        *,
+        *documents: MembershipDocument,
         alone: bool = False,
     ) -> Joined:
         """What joining with a list would mean; nothing changes."""
@@ -202,7 +223,8 @@ class ClientParty:
                 f"this client belongs to “{ours.name}”: {ours.difference(federation)}"
             )
         protocol = federation.protocol_federation()
-        membership = document.checked(protocol.server_key, protocol.identifier)
+        new = [one.checked(protocol.server_key, protocol.identifier) for one in documents]
+        membership = new[-1]
         room = federation.model.local_clusters * len(membership)
         if membership.capacity != room:
             raise ClientError(
@@ -210,8 +232,10 @@ class ClientParty:
                 f" can have {room}"
             )
         lists, ledger = self.lists(), self.stored_ledger()
-        check_adoption(self.name, self.identity, protocol, lists, membership, ledger, alone)
-        return Joined(federation, lists[-1] if lists else None, membership)
+        check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
+        before = lists[-1] if lists else None
+        opened = frozenset[str]() if ledger is None else opened_since(ledger.place, ledger.lock)
+        return Joined(federation, before, membership, opened)
 
     def _joined(self) -> FederationFile:
         if self.federation is None:
@@ -236,12 +260,13 @@ class ClientParty:
         with self._change() as suppression:
             gate = Gate(suppression, {one.name for one in self.store.requests()}, again)
             held = self.store.index()
-            added = replaced = row = 0
-            seen = IdIndex()
+            replaced = row = 0
+            before, seen = len(held), IdIndex()
+            places, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
             for ids, values in table.parts():
-                table.check_inside(values, self.config.grid.bounds, row)
+                table.check_inside(values, self.config.grid, row)
                 encoded = encoded_ids(ids.tolist())
-                self._check_fresh(table, encoded, seen, row)
+                keys = self._check_fresh(table, encoded, seen, row)
                 row += len(encoded)
                 kept = gate.admitted(table, encoded)
                 encoded, values = [encoded[at] for at in kept], values[kept]
@@ -252,20 +277,29 @@ class ClientParty:
                         f"{table.path}: {len(known)} ids are held already: {some}; nothing was"
                         " imported (--replace forgets the old records first)"
                     )
-                self.store.remove([held.pop(one) for one in known], self._n_features)
-                self.store.add(encoded, values)
-                added += len(encoded)
+                old = np.array([held.pop(one) for one in known], dtype=np.int64)
+                self.store.remove(old, self._n_features)
+                places.append(self.store.add(encoded, values))
+                hashed.append(Keys(keys.low[kept], keys.high[kept]))
                 replaced += len(known)
                 if progress is not None:
                     progress(len(ids))
-            records = len(held) + added
+            rows = np.concatenate(places)
+            keys = Keys(*(np.concatenate(column) for column in zip(*hashed, strict=True)))
+            added, records = len(rows), len(held) + len(rows)
             if records > self.config.max_records:
                 raise ClientError(
                     f"{records} records do not fit: this grid has room for"
                     f" {self.config.max_records}; nothing was imported"
                 )
-            del held, seen
-            self._fit_again()
+            del seen
+            if replaced or added > before:
+                del held
+                self._draw_afresh((rows, keys))
+            else:
+                owner = self._owner(self.store.clusters(self._n_features), held, (rows, keys))
+                owner.admit(rows, keys)
+                self.store.set_clusters(clusters_of(owner.clusters))
             if gate.forgiven:
                 mark = os.urandom(8).hex()
                 self.store.put("let_in", mark)
@@ -273,7 +307,7 @@ class ClientParty:
         kept_out = gate.kept_out
         return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
 
-    def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> None:
+    def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> Keys:
         """Refuse an id that the file has had already; ``seen`` grows by those of this part."""
         keys = keys_of_stored(self._secret, np.array(encoded, dtype=np.bytes_))
         fresh = seen.put(keys, np.zeros(len(encoded), dtype=np.int64))
@@ -283,24 +317,40 @@ class ClientParty:
                 f"{table.path}: the id {decoded_id(encoded[at])!r} is there twice (again in row"
                 f" {first + at + 1}); nothing was imported"
             )
+        return keys
 
-    def _partition_of(self, ids: EncodedIds, values: Floats) -> SeededPartition:
-        """The clusters of records, drawn afresh; takes ``values`` over."""
-        grid = self.config.grid
-        if grid.scale != "none":
-            for at in range(0, len(values), ROWS_AT_A_TIME):
-                part = slice(at, at + ROWS_AT_A_TIME)
-                values[part] = grid.to_clustered(values[part])
-        keys = keys_of_stored(self._secret, ids)
-        table = RecordTable(values, ids, keys, np.arange(len(ids)))
-        return SeededPartition(table, self.config.local_clusters_of(self.name), grid.fixed_point)
+    # -- the owner of the records --------------------------------------------------------------
 
-    def _fit_again(self) -> None:
+    @property
+    def _n_seeds(self) -> int:
+        return self.config.local_clusters_of(self.name)
+
+    def _records(
+        self, n_clusters: int = 0, known: tuple[Ints, Keys] | None = None
+    ) -> StoredRecords:
+        return StoredRecords(self.store, self.config.grid, self._secret, n_clusters, known)
+
+    def _owner(
+        self,
+        clusters: Clusters,
+        rows: Mapping[bytes, int],
+        known: tuple[Ints, Keys] | None = None,
+    ) -> Owner[StoredRecords]:
+        """This client with the clusters that are stored; ``rows`` says where the seeds are."""
+        records = self._records(len(clusters.seed_ids), known)
+        return standing_owner(records, clusters, rows, self._n_seeds)
+
+    def _draw_afresh(self, known: tuple[Ints, Keys] | None = None) -> None:
         """Store the state that follows from the records."""
-        rows, ids, values = self.store.everything(self._n_features)
-        partition = self._partition_of(ids, values)
-        self.store.set_labels(rows, partition.table.label)
-        self.store.set_clusters(_clusters_of(partition))
+        owner = fresh_owner(self._records(known=known), self._n_seeds)
+        self.store.set_clusters(clusters_of(owner.clusters))
+
+    def _partition_of(self, ids: EncodedIds, values: Floats) -> SeededPartition[RecordTable]:
+        """The clusters of records, drawn afresh and stored nowhere; takes ``values`` over."""
+        grid = self.config.grid
+        keys = keys_of_stored(self._secret, ids)
+        table = RecordTable(clustered_in_place(grid, values), ids, keys, np.arange(len(ids)))
+        return SeededPartition(table, self._n_seeds, grid.fixed_point)
 
     def forget(self, ids: Any, *, dry_run: bool = False) -> Forgotten:
         """Erase records; when this returns they are gone, and the change waits for a round."""
@@ -311,46 +361,40 @@ class ClientParty:
             raise UnknownIdError("no ids were given; nothing was forgotten")
         if len(set(encoded)) != len(encoded):
             raise DuplicateIdError("an id was given twice; nothing was forgotten")
-        held = self.store.rows_of(encoded)
+        clusters = self.store.clusters(self._n_features)
+        held = self.store.rows_of([*encoded, *clusters.seed_ids])
         missing = [one for one, key in zip(wanted, encoded, strict=True) if key not in held]
         if missing:
             raise UnknownIdError(
                 f"{len(missing)} of {len(encoded)} ids are not held here: {name_some(missing)};"
                 " nothing was forgotten"
             )
-        clusters = self.store.clusters(self._n_features)
-        lost = [step for step, seed in enumerate(clusters.seed_ids) if seed in held]
-        reseeded = lost[0] + 1 if lost else None
+        owner = self._owner(clusters, held)
+        rows = np.array([held[one] for one in encoded], dtype=np.int64)
         if dry_run:
-            return Forgotten("", len(encoded), reseeded, "")
-        request = self._erase(encoded, wanted, held, clusters, reseeded)
-        salt = self.store.salt_of(request.tag)
-        assert salt is not None
-        return Forgotten(request.name, len(encoded), reseeded, salt.hex())
+            return Forgotten("", len(encoded), _from_one(owner.clusters.first_lost(rows)), "")
+        salt = os.urandom(receipts.SALT_BYTES)
+        request = self._erase(owner, rows, encoded, wanted, salt)
+        return Forgotten(request.name, len(encoded), request.reseeded, salt.hex())
 
     def _erase(
         self,
+        owner: Owner[StoredRecords],
+        rows: Ints,
         encoded: list[bytes],
         wanted: list[int | str],
-        held: Mapping[bytes, int],
-        clusters: Clusters,
-        reseeded: int | None,
+        salt: bytes,
     ) -> Request:
         """Erase records, and store the request that did it, in one transaction."""
-        salt = os.urandom(receipts.SALT_BYTES)
         digests = sorted(receipts.request_digest(salt, one) for one in wanted)
         request: Request | None = None
         try:
             with self._change() as suppression:
-                rows = list(held.values())
-                if reseeded is None:
-                    self._take_out(clusters, rows)
-                self.store.remove(rows, self._n_features)
-                if reseeded is None:
-                    self.store.set_clusters(clusters)
-                else:
-                    self._fit_again()
-                request = self.store.add_request(now(), len(digests), digests, salt, reseeded)
+                step = owner.forget(rows).redrawn_from
+                self.store.set_clusters(clusters_of(owner.clusters))
+                request = self.store.add_request(
+                    now(), len(digests), digests, salt, _from_one(step)
+                )
                 # Before the erasure is final: an id must never be gone and not on the list.
                 suppression.begin_forgetting(np.array(encoded, dtype=np.bytes_), request.name)
         except ErasureError as error:
@@ -359,21 +403,6 @@ class ClientParty:
                 f"request {request.name} is stored and its records are forgotten; but {error}"
             ) from None
         return request
-
-    def _take_out(self, clusters: Clusters, rows: Sequence[int]) -> None:
-        """Take records out of the sizes and sums of their clusters; the seeds stand."""
-        values = self.store.values_of(rows, self._n_features)
-        kernels.add_fixed_point(
-            self.config.grid.to_clustered(values),
-            np.arange(len(rows)),
-            self.store.labels_of(rows),
-            -1,
-            self.config.grid.fixed_point.offset,
-            self.config.grid.fixed_point.extent,
-            2.0**FIXED_POINT_BITS,
-            clusters.sums,
-            clusters.sizes,
-        )
 
     def leave(self, *, alone: bool = False) -> int:
         """Erase all records; a round with enough other leavers takes this client out of the sum.
@@ -416,7 +445,8 @@ class ClientParty:
         again = dict.fromkeys(decoded_id(one) for one in held)
         again |= dict.fromkeys(self._held_though_forgotten())
         done = self.forget(list(again)) if again else None
-        ledger = structs.replace(before, base=None, pending=None, lock=None, recovering=True)
+        # What it has signed binds it still: the sum may have been opened.
+        ledger = structs.replace(before, base=None, pending=None, recovering=True)
         with self.store.transaction():
             self._store_ledger(ledger)
         self._protocol = None
@@ -602,11 +632,11 @@ class ClientParty:
         labels = self.store.labels_of(rows)[order]
         clusters = self.store.clusters(self._n_features)
         partition = self._partition_of(ids, values)
-        fresh = partition.table.label[order]
+        fresh = partition.records.label[order]
         return Audit(
             records=len(ids),
             stored=_state_digest(records, labels, clusters),
-            fresh=_state_digest(records, fresh, _clusters_of(partition)),
+            fresh=_state_digest(records, fresh, clusters_of(partition)),
             problems=tuple(self._problems()),
         )
 
@@ -629,6 +659,8 @@ class ClientParty:
             federation = self._joined().protocol_federation()
             letters = self.store.notices_after(0)
             check_lists(map(SignedMembership.parse, self.store.lists_after(0)), federation)
+            if not lists:
+                raise ClientError("the membership lists that were adopted are gone")
             place = walk(lists, letters, federation.server_key, federation.policy)
             if ledger.place != place:
                 yield "the ledger stands at another round than the stored commit notices"
@@ -785,9 +817,9 @@ def open_client(folder: Path) -> Iterator[ClientParty]:
             party.store.close()
 
 
-def _clusters_of(partition: SeededPartition) -> Clusters:
-    seeds: list[bytes] = partition.seed_ids.tolist()
-    return Clusters(seeds, partition.scores, partition.seeds, partition.sizes, partition.sums)
+def _from_one(step: int | None) -> int | None:
+    """A step as it is told to people: counted from 1."""
+    return None if step is None else step + 1
 
 
 def _parsed(ids: Any) -> Ids:

@@ -6,20 +6,26 @@ from dataclasses import dataclass
 
 from fedforget.parties.federation_file import FederationFile
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.rules import fewest_together
+from fedforget.protocol.rules import fewest_together, groups_of
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A membership list beside the one before it: who came, went, and what will show."""
+    """A membership list beside the one before it: who came, went, and what will show.
+
+    ``opened`` are members whose inputs are in a sum that may be known without a commit.
+    """
 
     federation: FederationFile
     before: Membership | None
     membership: Membership
+    opened: frozenset[str] = frozenset()
 
     @property
     def came(self) -> list[str]:
-        return list(self.membership.joined)
+        if self.before is None:
+            return list(self.membership.joined)
+        return sorted(set(self.membership.position) - set(self.before.position))
 
     @property
     def went(self) -> list[str]:
@@ -39,6 +45,17 @@ class Joined:
     def suspended(self) -> list[str]:
         return sorted(self.membership.suspended)
 
+    def _small_rests(self, fewest: int) -> list[tuple[int, list[str]]]:
+        """What is left of the groups from which somebody is dropped, where that is little."""
+        if self.before is None:
+            return []
+        found, listed = [], self.membership
+        for group in groups_of(self.before, {*listed.counted, *self.opened}):
+            rest = sorted(group & set(listed.position))
+            if group != set(rest) and 0 < len(rest) < fewest:
+                found.append((self.before.since[rest[0]], rest))
+        return found
+
     def will_show(self) -> list[str]:
         """What the sums of the coming rounds will tell the server, beyond what they always do."""
         listed, policy = self.membership, self.federation.policy()
@@ -51,8 +68,30 @@ class Joined:
             )
         lines += [
             f"{name} is dropped while it is counted: the next full round shows its whole histogram"
+            for name, _ in listed.dropped
+        ]
+        lines += [
+            f"{name} is dropped after a sum with it was begun: the next full round shows its whole"
+            " histogram"
             for name in self.went
+            if name in self.opened and name not in listed.counted
+        ]
+        lines += [
+            f"{name} has a new key: unless it brings what it had, the next full round shows its"
+            " whole histogram of before"
+            for name in self.changed_keys
             if name in listed.counted
+        ]
+        if listed.epoch > 1:
+            lines += [
+                f"{name} was a member before: the next full round may show its whole histogram"
+                for name in listed.joined
+                if name in listed.returned
+            ]
+        lines += [
+            f"{', '.join(rest)}: what is left of those who came with list {epoch}; with so few, the"
+            " same round shows the sum of their histograms, and each of them is asked"
+            for epoch, rest in self._small_rests(fewest)
         ]
         return lines + [
             f"{name} is suspended: what it changed since round {listed.after_round} may show"

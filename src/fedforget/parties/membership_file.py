@@ -24,11 +24,15 @@ class MembershipFileError(FedforgetError, ValueError):
 
 
 class MemberLine(Struct, frozen=True, forbid_unknown_fields=True):
-    """One member."""
+    """One member, and the epoch it came with."""
 
     name: str
     key: Hex
-    suspended: bool = False
+    suspended: bool
+    since: int
+
+    def member(self) -> Member:
+        return Member(self.name, bytes.fromhex(self.key), self.suspended, self.since)
 
 
 class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +46,8 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
     after_round: int
     after: Hex
     counted: tuple[str, ...]
-    joined: tuple[str, ...]
+    dropped: dict[str, int]
+    former: tuple[str, ...]
     members: tuple[MemberLine, ...]
     capacity: int
     signature: Hex
@@ -59,9 +64,11 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
             after_round=listed.after_round,
             after=listed.after.hex(),
             counted=listed.counted,
-            joined=listed.joined,
+            dropped=dict(listed.dropped),
+            former=listed.former,
             members=tuple(
-                MemberLine(one.name, one.key.hex(), one.suspended) for one in listed.members
+                MemberLine(one.name, one.key.hex(), one.suspended, one.since)
+                for one in listed.members
             ),
             capacity=listed.capacity,
             signature=signed.signature.hex(),
@@ -82,8 +89,9 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
                     bytes.fromhex(self.after),
                     self.after_round,
                     self.counted,
-                    self.joined,
-                    [Member(o.name, bytes.fromhex(o.key), o.suspended) for o in self.members],
+                    sorted(self.dropped.items()),
+                    self.former,
+                    [line.member() for line in self.members],
                     self.capacity,
                 ],
                 bytes.fromhex(self.signature),

@@ -22,6 +22,7 @@ from fedforget.clustering.distance import Floats
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.server import ServerModel
 from fedforget.errors import FedforgetError
+from fedforget.modelling import model_of
 from fedforget.parties.database import Database, Schema
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import being_made, locked, read_key, write_private
@@ -32,7 +33,7 @@ from fedforget.protocol.errors import ProtocolError, RoundAbortedError
 from fedforget.protocol.gathering import Ledger, Outgoing, Result
 from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
-from fedforget.protocol.ledger import dump, load
+from fedforget.protocol.ledger import dump, load, opened_since
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
 from fedforget.protocol.rules import why_no_delta
@@ -179,6 +180,8 @@ class ServerParty:
             if name not in members:
                 raise ServerError(f"{name} is not a member")
         for name in gone:
+            if name in enrolments:
+                raise ServerError(f"{name} cannot go and come with one list: renew its key instead")
             del members[name]
         for name, key in enrolments.items():
             self._check_enrolment(name, key, members, renew)
@@ -256,6 +259,11 @@ class ServerParty:
         )
         return [letter for (letter,) in rows]
 
+    def opened_since_the_last_commit(self) -> frozenset[str]:
+        """Whose inputs are in a sum that clients were asked to sign and that is not committed."""
+        ledger = self.ledger()
+        return opened_since(ledger.place, ledger.lock)
+
     def ledger(self) -> Ledger:
         data = self._db.get("ledger")
         if data is None:
@@ -299,7 +307,7 @@ class ServerParty:
         if any(count < 0 for _, count in aggregate.items()):
             self.protocol.abandon()
             raise ServerError("the sum takes out more than was counted; it was not used")
-        model = self.config.model_of(aggregate)
+        model = model_of(self.config, aggregate)
         digest = self.config.model_digest(aggregate, model)
         findings = list(self.protocol.findings)
         attempt = self.protocol.ledger.attempt
@@ -343,7 +351,11 @@ class ServerParty:
 
     def aggregate(self) -> Histogram:
         n_features = len(self.federation.features)
-        return histogram_of(self._db.get("aggregate"), n_features) or Histogram(n_features)
+        try:
+            stored = histogram_of(self._db.get("aggregate"), n_features)
+        except (ValueError, TypeError) as error:
+            raise ServerError(f"{self.folder / STORE}: the stored aggregate is damaged") from error
+        return stored or Histogram(n_features)
 
     # -- recovery ------------------------------------------------------------------------------
 
@@ -514,7 +526,7 @@ class ServerParty:
         if told[-1]["kind"] == "recovery":
             yield "this server was recovered and has run no full round since: its model is old"
             return
-        model = self.config.model_of(self.aggregate())
+        model = model_of(self.config, self.aggregate())
         digest = self.config.model_digest(self.aggregate(), model)
         if digest != told[-1]["body"]["model"]:
             yield "the aggregate does not give the model that the log names"

@@ -26,6 +26,8 @@ from fedforget.parties.database import Database, Schema, StoreError
 
 __all__ = ["Clusters", "Store", "StoreError"]
 
+RowNumbers = Sequence[int] | Ints
+
 EncodedIds = npt.NDArray[np.bytes_]
 """Encoded ids, filled up with zeros to one width."""
 
@@ -164,8 +166,8 @@ class Store(Database):
             ]
         return self._free
 
-    def add(self, ids: Sequence[bytes], values: Floats) -> None:
-        """Add records, whose ids must not be there."""
+    def add(self, ids: Sequence[bytes], values: Floats) -> Ints:
+        """Add records, whose ids must not be there; returns their rows."""
         longest = max(map(len, ids), default=0)
         free = [row for row, width in self._free_rows() if width >= longest][: len(ids)]
         taken = set(free)
@@ -175,8 +177,11 @@ class Store(Database):
         width = max(16, -(-longest // 8) * 8)
         fitting = _PART_BYTES // (8 * values.shape[1] + width)
         most = max(_FEWEST_SLOTS, min(MOST_SLOTS, fitting))
-        for at in range(count, len(ids), most):
+        parts = [
             self._add_part(ids[at : at + most], values[at : at + most], most, width)
+            for at in range(count, len(ids), most)
+        ]
+        return np.concatenate([np.array(free, dtype=np.int64), *parts])
 
     def _fill(self, rows: Ints, ids: Sequence[bytes], values: Floats) -> None:
         """Write records to slots that are free."""
@@ -187,7 +192,8 @@ class Store(Database):
             self._overwrite("ids", part, slots, names)
             self._overwrite("number", part, slots, content[here].tobytes())
 
-    def _add_part(self, ids: Sequence[bytes], values: Floats, most: int, width: int) -> None:
+    def _add_part(self, ids: Sequence[bytes], values: Floats, most: int, width: int) -> Ints:
+        """Write records to a new part; returns their rows."""
         n = len(ids)
         slots = min(most, max(_FEWEST_SLOTS, 1 << (n - 1).bit_length()))
         names = np.zeros(slots, dtype=f"S{width}")
@@ -200,9 +206,10 @@ class Store(Database):
             "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)",
             (last + 1, slots, width, labels.tobytes(), names.tobytes(), numbers.tobytes()),
         )
+        first = (last + 1) * MOST_SLOTS
         if n < slots and self._free is not None:
-            first = (last + 1) * MOST_SLOTS
             self._free += [(first + slot, width) for slot in range(n, slots)]
+        return np.arange(first, first + n)
 
     def _overwrite(self, column: str, part: int, slots: Ints, data: bytes) -> None:
         """Write ``data``, a piece for each slot, into a part's column."""
@@ -212,22 +219,33 @@ class Store(Database):
                 blob.seek(slot * size)
                 blob.write(data[number * size : (number + 1) * size])
 
-    def values_of(self, rows: Sequence[int], n_features: int) -> Floats:
+    def ids_of(self, rows: RowNumbers) -> EncodedIds:
+        """The ids of some records."""
+        out = [b""] * len(rows)
+        for part, slots, here in _by_part(rows):
+            width = self.execute("SELECT width FROM part WHERE part = ?", (part,))[0][0]
+            with self.blob("part", "ids", part) as blob:
+                for at, slot in zip(here.tolist(), slots.tolist(), strict=True):
+                    blob.seek(slot * width)
+                    out[at] = blob.read(width)
+        return np.array(out, dtype=np.bytes_)
+
+    def values_of(self, rows: RowNumbers, n_features: int) -> Floats:
         """The values of some records."""
         out = np.empty((len(rows), n_features))
         size = 8 * n_features
-        for part, slots, here in _by_part(np.asarray(rows, dtype=np.int64)):
+        for part, slots, here in _by_part(rows):
             with self.blob("part", "number", part) as blob:
                 for at, slot in zip(here.tolist(), slots.tolist(), strict=True):
                     blob.seek(slot * size)
                     out[at] = np.frombuffer(blob.read(size), dtype="<f8")
         return out
 
-    def remove(self, rows: Sequence[int], n_features: int) -> None:
+    def remove(self, rows: RowNumbers, n_features: int) -> None:
         """Erase records: ids, values and labels."""
         if len(rows):
             self._free = None
-        for part, slots, _ in _by_part(np.asarray(rows, dtype=np.int64)):
+        for part, slots, _ in _by_part(rows):
             width = self.execute("SELECT width FROM part WHERE part = ?", (part,))[0][0]
             self._overwrite("ids", part, slots, bytes(width * len(slots)))
             self._overwrite("number", part, slots, bytes(8 * n_features * len(slots)))
@@ -257,18 +275,17 @@ class Store(Database):
 
     # -- labels --------------------------------------------------------------------------------
 
-    def labels_of(self, rows: Sequence[int] | Ints) -> Labels:
+    def labels_of(self, rows: RowNumbers) -> Labels:
         """The local cluster of some records."""
-        numbers = np.asarray(rows, dtype=np.int64)
-        out = np.empty(len(numbers), dtype=np.int32)
-        for part, slots, here in _by_part(numbers):
+        out = np.empty(len(rows), dtype=np.int32)
+        for part, slots, here in _by_part(rows):
             data = self.execute("SELECT labels FROM part WHERE part = ?", (part,))[0][0]
             out[here] = np.frombuffer(data, dtype="<i4")[slots]
         return out
 
-    def set_labels(self, rows: Sequence[int] | Ints, labels: Labels) -> None:
+    def set_labels(self, rows: RowNumbers, labels: Labels) -> None:
         """Set the local cluster of some records."""
-        for part, slots, here in _by_part(np.asarray(rows, dtype=np.int64)):
+        for part, slots, here in _by_part(rows):
             with self.blob("part", "labels", part, readonly=False) as blob:
                 content = np.frombuffer(blob.read(), dtype="<i4").copy()
                 content[slots] = labels[here]
@@ -396,11 +413,12 @@ class Store(Database):
         return rows[0][0] if rows else None
 
 
-def _by_part(rows: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+def _by_part(rows: RowNumbers) -> Iterator[tuple[int, Ints, Ints]]:
     """For each part: its number, the slots of its rows, and where those stand in ``rows``."""
     if not len(rows):
         return
-    parts, slots = rows // MOST_SLOTS, rows % MOST_SLOTS
+    numbers = np.asarray(rows, dtype=np.int64)
+    parts, slots = numbers // MOST_SLOTS, numbers % MOST_SLOTS
     order = np.argsort(parts, kind="stable")
     distinct, starts = np.unique(parts[order], return_index=True)
     for part, here in zip(distinct.tolist(), np.split(order, starts[1:]), strict=True):
@@ -436,5 +454,11 @@ def plain_histogram(histogram: Histogram | None) -> dict[bytes, int] | None:
     return None if histogram is None else dict(histogram.items())
 
 
-def histogram_of(plain: dict[bytes, int] | None, n_features: int) -> Histogram | None:
-    return None if plain is None else Histogram(n_features, plain)
+def histogram_of(plain: object, n_features: int) -> Histogram | None:
+    """A stored histogram; a ValueError if what is stored is none."""
+    if plain is None:
+        return None
+    entries = msgspec.convert(plain, dict[bytes, int])
+    if any(len(point) != 8 * n_features or not count for point, count in entries.items()):
+        raise ValueError("a histogram with points of another dimension")
+    return Histogram(n_features, entries)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedforget.clustering.distance import Floats
+from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Ids, parse_ids
 from fedforget.errors import FedforgetError, OutOfBoundsError
 from fedforget.incoming import IncomingFileError, Npz, open_npz, unpacked_at_most
@@ -102,12 +103,12 @@ class Table:
                 " nothing was imported"
             )
 
-    def check_inside(self, values: Floats, bounds: Floats, first: int) -> None:
+    def check_inside(self, values: Floats, grid: Grid, first: int) -> None:
         """Refuse values outside the federation's bounds; ``first`` rows came before these."""
-        outside = (values < bounds[:, 0]) | (values > bounds[:, 1])
-        if outside.any():
-            row, column = np.argwhere(outside)[0].tolist()
-            low, high = bounds[column].tolist()
+        outside = grid.outside(values)
+        if outside is not None:
+            row, column, _ = outside
+            low, high = grid.bounds[column].tolist()
             raise OutOfBoundsError(
                 f"{self._at(first + row, column)} is {values[row, column].item()!r}, outside the"
                 f" federation's bounds [{low!r}, {high!r}]; nothing was imported"

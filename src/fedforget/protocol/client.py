@@ -72,6 +72,7 @@ from fedforget.protocol.ledger import (
     Lock,
     Pending,
     digest_of_input,
+    parted_after,
 )
 from fedforget.protocol.masks import AttemptSecrets, View, pair_mask, self_mask, share_key
 from fedforget.protocol.membership import EVERYONE, SERVER, Membership
@@ -106,6 +107,7 @@ from fedforget.protocol.rules import (
     check_advertised,
     check_leavers,
     fewest_together,
+    groups_of,
     requirements,
 )
 from fedforget.protocol.shares import SHARE_BYTES, fingerprint, split
@@ -164,15 +166,15 @@ class Client:
         """The list in force."""
         return self.lists[-1]
 
-    def adopt(self, membership: Membership, *, alone: bool = False) -> None:
-        """Take over the next membership list; an attempt under way is dropped.
+    def adopt(self, *lists: Membership, alone: bool = False) -> None:
+        """Take over the next membership lists; an attempt under way is dropped.
 
-        ``alone`` if the operator accepts that this client joins with few others.
+        ``alone`` if the operator accepts that this client is one of few who come, or stay.
         """
         check_adoption(
-            self.name, self._identity, self.federation, self.lists, membership, self.ledger, alone
+            self.name, self._identity, self.federation, self.lists, lists, self.ledger, alone
         )
-        self.lists.append(membership)
+        self.lists += lists
         self.ledger = replace(self.ledger, joins_alone=alone or self.ledger.joins_alone)
         self.stage = Idle()
 
@@ -368,7 +370,8 @@ class Client:
     ) -> tuple[Ledger, Followed]:
         """The base moves if, and only if, the commit counted this client's input."""
         pending = ledger.pending
-        ledger = replace(ledger, place=after, pending=None, lock=None)
+        parted = parted_after(ledger.parted, ledger.lock, notice.left)
+        ledger = replace(ledger, place=after, pending=None, lock=None, parted=parted)
         if self.name not in notice.survivors:
             return ledger, Followed(context.round, data, context, None, False)
         # An input that was not sent is not the one that was counted: that one came from a copy of
@@ -476,7 +479,7 @@ class Client:
         # Whoever leaves before it was ever counted sends nothing that could show.
         if self.name in counted or ledger.joins_alone or self.name in context.leaving:
             return
-        check_company(self.name, self.lists[0], self.membership, self.federation, context.leaving)
+        check_company(self.name, self.membership, self.federation, context.leaving)
 
     def _check_capacity(self, context: Context) -> None:
         full, capacity = self.membership.capacity, context.capacity
@@ -540,6 +543,11 @@ class Client:
                 raise ChangedParticipantsError(f"{self.name} does not leave")
             return self._current().copy()
         if self.name not in listed:
+            if self.name not in (ledger.place.counted or {}):
+                # Its statement says that it has nothing to add: others would hide behind nobody.
+                raise AloneError(
+                    f"{self.name} leaves before it was counted, and this attempt does not say so"
+                )
             # The others with whom it leaves are not there yet: nothing changes until then.  If it
             # is not known what is counted, what it has comes closest.
             if ledger.base is not None:
@@ -548,16 +556,20 @@ class Client:
             if not len(current) and not leaving.alone:
                 raise AloneError(
                     f"{self.name} waits to leave, has erased its records and does not know what is"
-                    " counted of it: its histogram would show (`client leave --alone` accepts that)"
+                    " counted of it: its histogram would show (`client leave --alone` accepts that,"
+                    " and so does the server's operator who drops it, `server enrol --gone`)"
                 )
             return current
         fewest = fewest_together(self.membership, self.federation.policy)
         counted = ledger.place.counted or {}
-        together = [name for name in listed if name in counted]
-        if not leaving.alone and self.name in counted and len(together) < fewest:
+        groups = groups_of(self.membership, counted, ledger.parted)
+        mine = [one for one in groups if self.name in one]
+        together = mine[0].intersection(listed) if mine else ()
+        if mine and not leaving.alone and len(together) < fewest:
             raise AloneError(
-                f"{len(together)} members leave in this round; with fewer than {fewest},"
-                f" {self.name}'s histogram would show (`client leave --alone` accepts that)"
+                f"{len(together)} members of those who came together leave in this round; with"
+                f" fewer than {fewest}, {self.name}'s histogram would show (`client leave --alone`"
+                " accepts that)"
             )
         return empty
 
@@ -711,9 +723,11 @@ class Client:
         assert before is not None
         left, after = counted_after(context, before, alive)
         policy = self.federation.policy
-        check_leavers(self.membership, policy, alive, left, context.alone, before, after)
+        known = self.ledger.lock
+        parted = parted_after(self.ledger.parted, known, left)
         self._check_signed(self.ledger, context, alive)
-        lock, known = Lock(context.round, context.membership, alive, left), self.ledger.lock
+        check_leavers(self.membership, policy, alive, left, context.alone, before, after, parted)
+        lock = Lock(context.round, context.membership, alive, left)
         if known is not None and replace(known, proven=b"") == lock:
             lock = known
         view = view_of(stage.roster, stage.sharers, dead)
@@ -721,7 +735,7 @@ class Client:
         consented = Consented(
             context, stage.roster, stage.sharers, alive, dead, stage.held, stage.own_share
         )
-        return consented, replace(self.ledger, lock=lock), Consent(signature)
+        return consented, replace(self.ledger, lock=lock, parted=parted), Consent(signature)
 
     def _reveal(
         self, stage: Consented, unmask: Unmask, message: bytes

@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fedforget.protocol.errors import (
     BadSignatureError,
@@ -96,19 +98,58 @@ def next_list(
     capacity: int,
 ) -> Membership:
     """The membership list that follows another one at a place."""
-    listed = tuple(sorted(members, key=lambda member: member.name))
-    known = set() if before is None else set(before.position)
+    listed = sorted(members, key=lambda member: member.name)
+    counted = tuple(sorted(place.counted or ()))
+    came = _lineage(before, place.round, counted, listed)
     return Membership(
         federation=federation,
         epoch=1 if before is None else before.epoch + 1,
         previous=BEGINNING if before is None else before.digest,
         after=place.link,
         after_round=place.round,
-        counted=tuple(sorted(place.counted or ())),
-        joined=tuple(member.name for member in listed if member.name not in known),
-        members=listed,
+        counted=counted,
+        dropped=came.dropped,
+        former=came.former,
+        members=tuple(replace(one, since=came.since[one.name]) for one in listed),
         capacity=capacity,
     )
+
+
+class _Lineage(NamedTuple):
+    """Who came when: the part of a list that follows from the list before it."""
+
+    since: dict[str, int]
+    dropped: tuple[tuple[str, int], ...]
+    former: tuple[str, ...]
+
+
+def _lineage(
+    before: Membership | None,
+    after_round: int,
+    counted: Sequence[str],
+    members: Sequence[Member],
+) -> _Lineage:
+    """Whoever stays, or is dropped and still counted, is what it was; all others are new.
+
+    A member of whom nothing is counted and who gets a new key is new, too, unless there was no
+    commit since the list before: then it cannot have come and gone in between.
+    """
+    if before is None:
+        return _Lineage({one.name: 1 for one in members}, (), ())
+    known = {**dict(before.dropped), **before.since}
+    keys = {one.name: one.key for one in before.members}
+    still = set(counted)
+    at_once = before.after_round == after_round
+    since, former = {}, set(before.former)
+    for one in members:
+        stays = one.name in keys and (keys[one.name] == one.key or at_once)
+        keeps = one.name in known and (one.name in still or stays)
+        since[one.name] = known[one.name] if keeps else before.epoch + 1
+        if one.name in known and not keeps:
+            former.add(one.name)
+    former |= {name for name in known if name not in since and name not in still}
+    dropped = tuple((name, known[name]) for name in counted if name not in since and name in known)
+    return _Lineage(since, dropped, tuple(sorted(former)))
 
 
 def check_list(lists: Sequence[Membership], membership: Membership, place: Place) -> None:
@@ -127,9 +168,11 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
         )
     if not lists:
         return
-    if set(membership.joined) != set(membership.position) - set(lists[-1].position):
+    came = _lineage(lists[-1], membership.after_round, membership.counted, membership.members)
+    if came != (membership.since, membership.dropped, membership.former):
         raise ForkError(
-            f"the list of epoch {membership.epoch} does not tell who came with it as it should"
+            f"the list of epoch {membership.epoch} tells something else of who came when than the"
+            " list before"
         )
     if place.round > membership.after_round:
         raise ForkError(

@@ -10,9 +10,9 @@ from fedforget.protocol.errors import AloneError, UnknownPartyError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.history import Place, check_list
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.ledger import Ledger
+from fedforget.protocol.ledger import Ledger, opened_since
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.rules import fewest_together
+from fedforget.protocol.rules import fewest_together, groups_of
 
 
 def newcomer(membership: Membership, n_features: int) -> Ledger:
@@ -25,62 +25,84 @@ def check_adoption(
     identity: Identity,
     federation: Federation,
     lists: Sequence[Membership],
-    membership: Membership,
+    new: Sequence[Membership],
     ledger: Ledger | None,
     alone: bool,
 ) -> None:
-    """Refuse a list that this client must not go on with."""
+    """Refuse lists that this client must not go on with.
+
+    Several may be taken over at once, if they follow one another: what matters is the last.
+    """
+    membership = new[-1]
     check_listed(membership, name, identity)
     federation.policy.check(len(membership))
     place = Place() if ledger is None else ledger.place
-    check_list(lists, membership, place)
-    if alone or (ledger is not None and ledger.joins_alone):
+    known = list(lists)
+    for one in new:
+        check_list(known, one, place)
+        known.append(one)
+    counted = name in membership.counted
+    # What was accepted before it was counted says nothing of later lists.
+    if alone or (ledger is not None and ledger.joins_alone and not counted):
         return
-    first = lists[0] if lists else membership
-    if name not in membership.counted:
-        check_company(name, first, membership, federation)
-    elif lists:
-        _check_rest_of_group(name, first, lists[-1], membership, federation)
+    if not counted:
+        check_company(name, membership, federation)
+    else:
+        opened = frozenset[str]() if ledger is None else opened_since(place, ledger.lock)
+        _check_rest_of_group(name, lists[-1] if lists else None, membership, federation, opened)
 
 
 def check_company(
     name: str,
-    first: Membership,
     membership: Membership,
     federation: Federation,
     leaving: Sequence[str] = (),
 ) -> None:
     """Refuse to join with so few that the next sum would show this client's histogram.
 
-    Its company are those who came with the same list, ``first``, are still there and do not leave.
-    Those of the first list of all have no sum before them.
+    Its company are those who came with the same list, are still there, do not leave, are not
+    counted yet and were never there before.  Those of the first list of all have no sum before
+    them.
     """
     if membership.epoch == 1:
         return
-    together = (set(first.joined) & set(membership.position)) - set(leaving)
+    since, known = membership.since, {*membership.counted, *membership.returned, *leaving}
+    together = {one for one in since if since[one] == since[name]} - known
     fewest = fewest_together(membership, federation.policy)
-    if len(together) < fewest:
+    if fewest > 1 and (name in membership.returned or len(together) < fewest):
+        number = len(together | {name})
+        why = (
+            f"{name} was a member before, and earlier sums tell of it"
+            if name in membership.returned
+            else f"{number} members join together, fewer than {fewest}"
+        )
         raise AloneError(
-            f"{len(together)} members join together; with fewer than {fewest}, {name}'s histogram"
-            " would show in the next full round (`client join --alone` accepts that)"
+            f"{why}: {name}'s histogram would show in the next full round"
+            " (`client join --alone` accepts that)"
         )
 
 
 def _check_rest_of_group(
     name: str,
-    first: Membership,
-    before: Membership,
+    before: Membership | None,
     membership: Membership,
     federation: Federation,
+    opened: frozenset[str],
 ) -> None:
     """Refuse a list that drops so many of those who came together with this client.
 
     Sums hold the group as a whole.  What a dropped member had shows, so what is left of the group
-    shows as well, and must be large enough to hide this client.
+    shows as well, and must be large enough to hide this client.  Without a list before, whoever is
+    counted and not listed any more was dropped.
     """
-    group = set(first.joined) & set(membership.counted)
-    dropped = (group & set(before.position)) - set(membership.position)
-    rest = group & set(membership.position)
+    since = {**dict(membership.dropped), **membership.since}
+    in_sums = {*membership.counted, *opened}
+    if before is None:
+        group = {one for one in since if since[one] == since[name] and one in in_sums}
+    else:
+        groups = groups_of(before, in_sums)
+        group = set(next((one for one in groups if name in one), ()))
+    dropped, rest = group - set(membership.position), group & set(membership.position)
     fewest = fewest_together(membership, federation.policy)
     if dropped and len(rest) < fewest:
         raise AloneError(

@@ -51,6 +51,22 @@ class Lock(Struct, frozen=True):
         return (self.alive, self.left) == (alive, left)
 
 
+def opened_since(place: Place, lock: Lock | None) -> frozenset[str]:
+    """Whose inputs are in a sum that may have been opened since the last commit."""
+    if lock is None or lock.round != place.round + 1:
+        return frozenset()
+    return frozenset(lock.alive)
+
+
+def parted_after(
+    parted: tuple[tuple[str, ...], ...], lock: Lock | None, left: tuple[str, ...]
+) -> tuple[tuple[str, ...], ...]:
+    """The leavers whose sum may be known, once others leave than in the set that was signed."""
+    if lock is None or not lock.left or lock.left == left or lock.left in parted:
+        return parted
+    return (*parted, lock.left)
+
+
 class Leaving(Struct, frozen=True):
     """The client wants to leave; ``alone`` if it accepts that its histogram then shows."""
 
@@ -72,6 +88,7 @@ class Ledger(Struct, frozen=True):
     joins_alone : whether the operator accepted that it joins with few others.
     leaving : whether the client wants to leave.
     left : whether it has left: it says nothing any more.
+    parted : leavers of signed sets that were not committed as they were signed.
     """
 
     base: Histogram | None
@@ -84,6 +101,7 @@ class Ledger(Struct, frozen=True):
     joins_alone: bool = False
     leaving: Leaving | None = None
     left: bool = False
+    parted: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def new(cls, n_features: int) -> Ledger:

@@ -53,11 +53,19 @@ _DOMAIN = b"fedforget membership 2\0"
 
 
 class Member(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One line of the list.  A suspended member stays counted and takes no part."""
+    """One line of the list.
+
+    Attributes
+    ----------
+    name, key : who it is, and its identity key.
+    suspended : a suspended member stays counted and takes no part.
+    since : the epoch it came with.  Those who came together are in the same sums.
+    """
 
     name: Name
     key: Key
     suspended: bool = False
+    since: Number = 0
 
 
 class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, dict=True):
@@ -70,7 +78,8 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     previous : digest of the list before, ``BEGINNING`` for the first.
     after, after_round : link and number of the last commit when the list was made.
     counted : whom that commit counts, sorted.
-    joined : who was not on the list before, sorted.
+    dropped : those of them who are not on this list, each with the epoch it came with.
+    former : who was on an earlier list and had to go, sorted; some may have come back.
     members : sorted by name.
     capacity : the most different bins that the members' histograms together can have.
     """
@@ -81,25 +90,30 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     after: Digest
     after_round: Number
     counted: Names
-    joined: Names
+    dropped: Annotated[tuple[tuple[Name, Number], ...], Meta(max_length=MAX_MEMBERS)]
+    former: Names
     members: Annotated[tuple[Member, ...], Meta(max_length=MAX_MEMBERS)]
     capacity: Number
 
     def __post_init__(self) -> None:
         names = tuple(member.name for member in self.members)
-        for some in (names, self.counted, self.joined):
+        dropped = tuple(name for name, _ in self.dropped)
+        for some in (names, self.counted, dropped, self.former):
             if list(some) != sorted(set(some)):
                 raise ValueError("the names of a membership list must be sorted and different")
-        if not set(self.joined) <= set(names):
-            raise ValueError("somebody joined who is not on the list")
         if self.epoch < 1:
             raise ValueError("epochs are numbered from 1")
+        for name, since in (*((one.name, one.since) for one in self.members), *self.dropped):
+            if not 1 <= since <= self.epoch:
+                raise ValueError(f"{name} cannot have come with list {since} of {self.epoch}")
+        if set(dropped) != set(self.counted) - set(names):
+            raise ValueError("those who are dropped must be those who are counted and not listed")
         if self.counted and not self.after_round:
             raise ValueError("nothing is counted before the first commit")
         if not 1 <= self.capacity <= MAX_CAPACITY:
             raise ValueError(f"a capacity from 1 to {MAX_CAPACITY}, not {self.capacity}")
         try:
-            for name in (*names, *self.counted):
+            for name in (*names, *self.counted, *self.former):
                 check_name(name)
             keys = {PublicKey(member.key) for member in self.members}
         except (UnsafeNameError, ProtocolError) as error:
@@ -126,6 +140,21 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     @cached_property
     def suspended(self) -> frozenset[str]:
         return frozenset(member.name for member in self.members if member.suspended)
+
+    @cached_property
+    def since(self) -> Mapping[str, int]:
+        """The epoch with which each member came."""
+        return {member.name: member.since for member in self.members}
+
+    @cached_property
+    def returned(self) -> frozenset[str]:
+        """Members who were there before: earlier sums may already hold what they bring."""
+        return frozenset(self.former) & self.position.keys()
+
+    @cached_property
+    def joined(self) -> tuple[str, ...]:
+        """Who was not on the list before, sorted."""
+        return tuple(member.name for member in self.members if member.since == self.epoch)
 
     @cached_property
     def position(self) -> Mapping[str, int]:

@@ -5,7 +5,7 @@ Clients and server ask the same questions here, so that they cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from fedforget.protocol.errors import (
@@ -21,6 +21,9 @@ from fedforget.protocol.messages import Advertise, Kind
 
 Counted = Mapping[str, int]
 """Whom the model counts, each with the last round that counted it."""
+
+Parted = Sequence[tuple[str, ...]]
+"""Leavers whose sum may have been opened in attempts that were never committed."""
 
 
 @dataclass(frozen=True)
@@ -137,25 +140,116 @@ def check_leavers(
     alone: Iterable[str],
     before: Counted,
     after: Counted,
+    parted: Parted = (),
 ) -> None:
     """Refuse a round whose leavers are so few that one would show, or that leaves too few behind.
 
     ``left`` are the leavers among the survivors, ``before`` and ``after`` who is counted before and
-    after the round.  A leaver of whom nothing is counted hides nobody.
+    after the round.  A leaver of whom nothing is counted hides nobody.  ``parted`` are leavers of
+    earlier sums that were not committed.
     """
-    fewest = fewest_together(membership, policy)
-    known = [name for name in left if name in before]
-    if 0 < len(known) < fewest and not set(known) <= set(alone):
-        raise TooFewError(
-            f"{len(known)} members leave in this round; with fewer than {fewest}, their histograms"
-            " would show, and not all of them accept that"
-        )
+    for group in groups_of(membership, before, parted):
+        check_parting(membership, policy, group, set(left), set(alone))
     behind, staying = fewest_counted(membership, policy), len(alive) - len(left)
     if left and after and (len(after) < behind or staying < policy.minimum):
         raise TooFewError(
             f"{min(len(after), staying)} members would stay after this round, too few: what"
             " they hold would show. Enrol others first, or end the federation together"
         )
+
+
+def groups_of(
+    membership: Membership, counted: Iterable[str], parted: Parted = ()
+) -> list[frozenset[str]]:
+    """The counted members in groups of those who came together.
+
+    Whole inputs are in sums group by group, as long as no group parts: so a group of two honest
+    members hides each of them, whatever the server adds and subtracts.  Whoever was there before
+    is a group by itself: earlier sums may tell it apart from the others.  So may the sum of an
+    attempt that was never committed, of the leavers in it: ``parted``.
+    """
+    groups: dict[tuple[object, ...], set[str]] = {}
+    for name in counted:
+        if name in membership:
+            apart = name if name in membership.returned else ""
+            key = membership.since[name], apart, *(name in some for some in parted)
+            groups.setdefault(key, set()).add(name)
+    return [frozenset(group) for group in groups.values()]
+
+
+def check_parting(
+    membership: Membership,
+    policy: Policy,
+    group: frozenset[str],
+    leaving: Set[str],
+    alone: Set[str],
+) -> None:
+    """Refuse leavers that part a group so that those who go, or those who stay, would show.
+
+    Those who go may accept that.  Those who stay are not asked in a round, only by a new list.
+    """
+    fewest = fewest_together(membership, policy)
+    going, staying = group & leaving, group - leaving
+    if 0 < len(going) < fewest and not going <= alone:
+        raise TooFewError(
+            f"{_all_of(going)}: {_members(len(going))} of those who came with list"
+            f" {membership.since[min(group)]} leave in this round; with fewer than {fewest}, their"
+            " histograms would show, and not all of them accept that (`client leave --alone`)"
+            + _suspended_in(membership, staying)
+        )
+    if going and 0 < len(staying) < fewest:
+        raise TooFewError(
+            f"{_all_of(staying)} would be all that stays of those who came with list"
+            f" {membership.since[min(group)]}; with fewer than {fewest}, their histograms would"
+            f" show when {_all_of(going)} leaves. Let them leave together, or drop"
+            f" {_all_of(going)} (`server enrol --gone`), which asks those who stay"
+            + _suspended_in(membership, staying)
+        )
+
+
+def may_leave(
+    membership: Membership,
+    policy: Policy,
+    wishes: Mapping[str, bool],
+    counted: Iterable[str],
+    parted: Parted = (),
+) -> set[str]:
+    """Who of those who wish to leave can, group by group.
+
+    ``wishes`` says of each whether it would leave alone.
+    """
+    counted = set(counted)
+    alone = {name for name, one in wishes.items() if one}
+    found = wishes.keys() - counted
+    for group in groups_of(membership, counted, parted):
+        for leaving in (group & wishes.keys(), group & alone):
+            try:
+                check_parting(membership, policy, group, leaving, alone)
+            except TooFewError:
+                continue
+            found |= leaving
+            break
+    return found
+
+
+def _suspended_in(membership: Membership, names: Iterable[str]) -> str:
+    """The way out where somebody who was to leave with the others is suspended."""
+    away = sorted(set(names) & membership.suspended)
+    if not away:
+        return ""
+    return (
+        f". {away[0]} of that group is suspended and cannot leave with them: let it come back"
+        " (`server enrol --resume`), or drop it (`--gone`)"
+    )
+
+
+def _all_of(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed) if len(listed) <= 5 else f"{', '.join(listed[:4])} and others"
+
+
+def _members(number: int) -> str:
+    return "1 member" if number == 1 else f"{number} members"
 
 
 def joiners(membership: Membership, counted: Iterable[str]) -> tuple[str, ...]:

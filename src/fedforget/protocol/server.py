@@ -57,7 +57,7 @@ from fedforget.protocol.keys import (
     Identity,
     digest_of,
 )
-from fedforget.protocol.ledger import Lock
+from fedforget.protocol.ledger import Lock, parted_after
 from fedforget.protocol.membership import EVERYONE, MAX_NUMBER, SERVER, Membership
 from fedforget.protocol.messages import (
     Advertise,
@@ -89,9 +89,11 @@ from fedforget.protocol.rules import (
     Requirements,
     check_advertised,
     check_leavers,
+    check_parting,
     fewest_counted,
-    fewest_together,
+    groups_of,
     joiners,
+    may_leave,
     requirements,
     why_no_delta,
 )
@@ -304,7 +306,7 @@ class Server:
         return lock if lock is not None and (lock.round, lock.membership) == here else None
 
     def _leavers(self, needed: Requirements) -> tuple[LeaveStatement, ...]:
-        """Those who may leave in this round: enough of them together, or those who go alone."""
+        """Those who may leave in this round: enough of a group, or those who go alone."""
         lock = self.ledger.lock
         found = {}
         for name, greeting in sorted(self.present.items()):
@@ -323,16 +325,27 @@ class Server:
                     f" has not said so under the list of epoch {self.membership.epoch}: let it come"
                     " back and take that list over, or suspend it; nothing was learnt"
                 )
+            alone = {name for name in leaving if found[name].alone}
+            self._check_groups(set(leaving), alone)
             return tuple(found[name] for name in leaving)
-        leavers = list(found.values())
         policy, counted = self.federation.policy, self.counted
-        together = [one for one in leavers if one.name in counted]
-        if len(together) < fewest_together(self.membership, policy):
-            leavers = [one for one in leavers if one.alone or one.name not in counted]
-        gone = {one.name for one in leavers}
+        wishes = {name: one.alone for name, one in found.items()}
+        gone = may_leave(self.membership, policy, wishes, counted, self.ledger.parted)
         staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
         too_few = 0 < staying < fewest_counted(self.membership, policy)
-        return () if too_few else tuple(leavers)
+        return () if too_few else tuple(found[name] for name in sorted(gone))
+
+    def _check_groups(self, leaving: set[str], alone: set[str]) -> None:
+        """End the attempt before it begins if these leavers would refuse to send what they must."""
+        policy = self.federation.policy
+        try:
+            for group in groups_of(self.membership, self.counted, self.ledger.parted):
+                check_parting(self.membership, policy, group, leaving, alone)
+        except TooFewError as error:
+            raise RoundAbortedError(
+                f"{error}. A set with these leavers was signed since the last commit, so no other"
+                " can come out; nothing was learnt"
+            ) from None
 
     def _says(self, one: LeaveStatement) -> bool:
         """Whether a leave statement is for this list and place."""
@@ -464,10 +477,14 @@ class Server:
         if lock is not None and lock.round == stage.context.round:
             gone = sorted(set(lock.alive) & set(self.membership.active) - set(present))
             if gone:
+                otherwise = (
+                    "suspend it with a new list (server enrol --suspend)"
+                    if gone[0] in counted
+                    else "take it off the list (server enrol --gone), and its input shows"
+                )
                 raise self._abort(
                     f"{_who(gone, counted)}; it was part of a sum since the last commit, and a sum"
-                    " without it would show its input. Let it come back, or suspend it with a new"
-                    " list (server enrol --suspend)"
+                    f" without it would show its input. Let it come back, or {otherwise}"
                 )
         try:
             stage.needed.check_present(present)
@@ -545,7 +562,8 @@ class Server:
         )  # fmt: skip
         left = tuple(name for name in alive if name in context.leaving)
         lock = Lock(context.round, context.membership, alive, left)
-        self.ledger = replace(self.ledger, lock=lock)
+        parted = parted_after(self.ledger.parted, self.ledger.lock, left)
+        self.ledger = replace(self.ledger, lock=lock, parted=parted)
         return self._sealed(context, dict.fromkeys(alive, Survivors(alive, self.stage.dead)))
 
     def _check_leavers(self, context: Context, alive: tuple[str, ...]) -> None:
@@ -553,8 +571,9 @@ class Server:
         left, counted = counted_after(context, self.counted, alive)
         policy = self.federation.policy
         try:
+            parted = parted_after(self.ledger.parted, self.ledger.lock, left)
             check_leavers(
-                self.membership, policy, alive, left, context.alone, self.counted, counted
+                self.membership, policy, alive, left, context.alone, self.counted, counted, parted
             )
         except TooFewError as error:
             raise self._abort(f"{error}; nothing was learnt") from None
@@ -685,7 +704,10 @@ class Server:
         place = place_of(context, notice)
         full_due = self.ledger.full_due and context.kind == "delta"
         gone = _left_after(self.ledger.left, notice)
-        self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due, left=gone)
+        parted = parted_after(self.ledger.parted, self.ledger.lock, left)
+        self.ledger = replace(
+            self.ledger, place=place, lock=None, full_due=full_due, left=gone, parted=parted
+        )
         self.stage = Idle()
         # What members have said of their place is no longer so.
         for name, greeting in self.present.items():
@@ -699,14 +721,17 @@ class Server:
         return [Outgoing(name, self.last_notice) for name in members]
 
     def overdue(self) -> list[list[Outgoing]]:
-        """Commits for members who are there and get no opening: they have left, or are suspended.
+        """Commits that some members must have before the next opening.
 
-        One list of messages after the other, as commits must be followed in their order.
+        They get no opening, because they have left or are suspended; or they want to leave, which
+        they must say for the last commit.  One list of messages after the other, as commits must be
+        followed in their order.
         """
         place, found = self.ledger.place, list[list[Outgoing]]()
         for name, greeting in sorted(self.present.items()):
             idle = name in self.membership.suspended or name not in self.counted
-            if not idle or greeting.round >= place.round:
+            waits = greeting.leaving is not None
+            if not (idle or waits) or greeting.round >= place.round:
                 continue
             for number, letter in enumerate(self._notices(greeting.round)):
                 if number == len(found):
@@ -742,7 +767,9 @@ class Server:
         self.membership = lists[-1]
         lock = None if found else self.ledger.lock
         latest = max(attempt, self.ledger.attempt)
-        self.ledger = Ledger(place, latest, lock, full_due=True, left=gone)
+        self.ledger = Ledger(
+            place, latest, lock, full_due=True, left=gone, parted=self.ledger.parted
+        )
         self.present = {}
         self.stage = Idle()
         return found

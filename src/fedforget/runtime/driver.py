@@ -109,9 +109,7 @@ def drive(
         begin = time.perf_counter()
         ask_everybody(server, carrier, traffic)
         traffic.seconds["who"] = time.perf_counter() - begin
-    for messages in server.overdue():
-        for _ in carrier.exchange(messages):
-            pass
+    _catch_up(server, carrier, traffic)
     chosen: Kind = kind or server.kind_needed()
     first = highest_attempt(server.ledger.attempt, server.present.values()) + 1
     for _ in range(len(server.membership)):
@@ -133,6 +131,21 @@ def drive(
     traffic.seconds["commit"] = time.perf_counter() - begin
     place = server.ledger.place
     return Committed(place.round, result, place.model, traffic, findings)
+
+
+def _catch_up(server: Server, carrier: Carrier, traffic: Traffic) -> None:
+    """Bring commits to members who need them now, and ask those again who want to leave."""
+    waiting = {
+        name
+        for name, one in server.present.items()
+        if one.leaving is not None and one.round < server.ledger.place.round
+    }
+    for messages in server.overdue():
+        for _ in carrier.exchange(messages):
+            pass
+    if waiting:
+        known = {name: one for name, one in server.present.items() if name not in waiting}
+        ask_everybody(server, carrier, traffic, known)
 
 
 def _attempt(

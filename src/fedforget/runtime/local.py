@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from fedforget.clustering.distance import Floats, Labels, nearest
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.ids import IdIndex, Ids, encode_id, keys_of_ids
-from fedforget.clustering.partition import SeededPartition
+from fedforget.clustering.ids import Found, IdIndex, Ids, encode_id, keys_of_ids
+from fedforget.clustering.owner import Change, Owner
 from fedforget.clustering.prf import Ints, Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.clustering.server import ServerModel
 from fedforget.configuration import Configuration
+from fedforget.modelling import new_server
 from fedforget.report import Name, Report, Stopwatch, Verb
 from fedforget.runtime.sums import SUMS, Contribution
 
@@ -31,12 +32,11 @@ _ROW_MASK = (1 << _ROW_BITS) - 1
 
 @dataclass
 class SimulatedClient:
-    """One client: its secret, its clusters, and the histogram that the server has counted."""
+    """One client: an owner, and the histogram that the server has counted of it."""
 
     name: Name
     number: int
-    secret: Secret
-    partition: SeededPartition
+    owner: Owner[RecordTable]
     reported: Histogram
 
 
@@ -65,7 +65,7 @@ class LocalFederation:
         self.n_jobs = n_jobs
         self.clients: dict[Name, SimulatedClient] = {}
         self.aggregate = Histogram(config.grid.n_features)
-        self.server = config.new_server()
+        self.server = new_server(config)
         self.model: ServerModel = self.server.run(self.aggregate)
         self._index = IdIndex()
         self._index_secret = root.derive("index of ids")
@@ -81,18 +81,17 @@ class LocalFederation:
     def _keys(self, ids: Ids) -> Keys:
         return keys_of_ids(self._index_secret, ids)
 
-    def find(self, ids: Ids) -> Ints:
+    def find(self, ids: Ids) -> Found:
         """An opaque handle for each id; -1 for an id that nobody holds."""
-        return self._index.find(self._keys(ids))
+        return self._index.look_up(self._keys(ids))
 
-    def _file(self, client: SimulatedClient, rows: Ints) -> None:
+    def _file(self, client: SimulatedClient, rows: Ints, keys: Keys) -> None:
         """Record where rows of a client are now."""
-        keys = self._keys(client.partition.table.ids[rows])
         self._index.put(keys, rows + (client.number << _ROW_BITS))
 
     def order(self) -> Ints:
         """The permutation from client after client to the order of arrival."""
-        return np.argsort(self.gather(lambda client: client.partition.table.arrival, np.int64))
+        return np.argsort(self.gather(lambda client: client.owner.records.arrival, np.int64))
 
     def gather(
         self, column: Callable[[SimulatedClient], npt.NDArray[Any]], dtype: npt.DTypeLike
@@ -104,61 +103,73 @@ class LocalFederation:
     # -- the verbs -----------------------------------------------------------------------------
 
     def learn(
-        self, values: Floats, ids: Ids, names: Ids, to_clustered: Callable[[Floats], Floats]
+        self,
+        values: Floats,
+        ids: Ids,
+        names: Ids,
+        to_clustered: Callable[[Floats], Floats],
+        found: Found | None = None,
     ) -> Report:
         """Add records at the clients named.
 
         ``to_clustered`` takes some rows of ``values`` to the clustered space, as a new array; it
-        is called a client at a time, so that there is never a second copy of everything.
+        is called for one client at a time, so that there is never a second copy of everything.
+        ``found`` is what :meth:`find` said of the ids, where they were looked up before.
         """
         watch = Stopwatch()
+        filed = self._keys(ids) if found is None else found.keys
         arrival = np.arange(self._next_arrival, self._next_arrival + len(values))
         self._next_arrival += len(values)
         distinct, member = np.unique(names, return_inverse=True)
         by_client = np.argsort(member, kind="stable")
         ends = np.cumsum(np.bincount(member, minlength=len(distinct)))
 
-        def work(position: int) -> tuple[SimulatedClient, Ints, int | None, bool]:
-            begin = int(ends[position - 1]) if position else 0
-            rows = by_client[begin : int(ends[position])]
-            own = slice(None) if len(distinct) == 1 else rows
-            name = distinct[position].item()
-            return self._learn_at(name, to_clustered(values[own]), ids[own], arrival[own])
+        def own(position: int) -> Ints | slice:
+            """The rows of the client with this position among the distinct names."""
+            if len(distinct) == 1:
+                return slice(None)
+            return by_client[int(ends[position - 1]) if position else 0 : int(ends[position])]
 
-        for name in distinct.tolist():
-            if name not in self.clients:
-                self._enrol(name)
+        def work(position: int) -> Change:
+            owner, rows = clients[position].owner, own(position)
+            return owner.learn(to_clustered(values[rows]), ids[rows].copy(), arrival[rows].copy())
+
+        clients = [self.clients.get(name) or self._enrol(name) for name in distinct.tolist()]
+        new = dict.fromkeys(client.name for client in clients if not len(client.owner))
         done = self._in_parallel(work, range(len(distinct)))
-        for client, rows, _, _ in done:
-            self._file(client, rows)
+        for position, (client, change) in enumerate(zip(clients, done, strict=True)):
+            rows = own(position)
+            self._file(client, change.moved, Keys(filed.low[rows], filed.high[rows]))
         reseeded = {
-            client.name: step for client, _, step, new in done if step is not None and not new
+            client.name: change.redrawn_from
+            for client, change in zip(clients, done, strict=True)
+            if change.redrawn_from is not None and client.name not in new
         }
-        return self._close(
+        return self._update_model(
             watch,
             "learn",
             added=len(values),
             reseeded=reseeded,
-            changed=[client for client, _, _, _ in done],
-            joined=tuple(client.name for client, _, _, new in done if new),
+            changed=clients,
+            joined=tuple(new),
         )
 
-    def forget(self, handles: Ints) -> Report:
-        """Erase records by their handles."""
+    def forget(self, found: Found) -> Report:
+        """Erase records that :meth:`find` has found."""
         watch = Stopwatch()
-        numbers, rows = handles >> _ROW_BITS, handles & _ROW_MASK
+        numbers, rows = found.handles >> _ROW_BITS, found.handles & _ROW_MASK
         touched = [
             (self._by_number[number], rows[numbers == number])
             for number in sorted(set(numbers.tolist()))
         ]
-        for client, own in touched:
-            self._index.drop(self._keys(client.partition.table.ids[own]))
+        self._index.drop(found.keys)
         reseeded: dict[Name, int] = {}
         changed, left = [], []
-        done = self._in_parallel(_forget_at, touched)
-        for (client, _), (moved, step) in zip(touched, done, strict=True):
-            self._file(client, moved)
-            if not len(client.partition):
+        done: list[Change] = self._in_parallel(_forget_at, touched)
+        for (client, _), change in zip(touched, done, strict=True):
+            moved, step = change.moved, change.redrawn_from
+            self._file(client, moved, self._keys(client.owner.records.ids_of(moved)))
+            if not len(client.owner):
                 left.append(client.name)
                 continue
             if step is not None:
@@ -166,10 +177,10 @@ class LocalFederation:
             # Alg. 4 as printed: a client that did not draw again reports nothing.
             if step is not None or self.config.mode != "paper":
                 changed.append(client)
-        return self._close(
+        return self._update_model(
             watch,
             "forget",
-            removed=len(handles),
+            removed=len(found.handles),
             reseeded=reseeded,
             changed=changed,
             left=tuple(left),
@@ -181,47 +192,27 @@ class LocalFederation:
         names = tuple(names)
         removed = 0
         for name in names:
-            table = self.clients[name].partition.table
+            table = self.clients[name].owner.records
             removed += len(table)
             self._index.drop(self._keys(table.ids))
-        return self._close(watch, "forget_clients", removed=removed, left=names)
+        return self._update_model(watch, "forget_clients", removed=removed, left=names)
 
-    # -- one client's part ---------------------------------------------------------------------
-
-    def _enrol(self, name: Name) -> None:
+    def _enrol(self, name: Name) -> SimulatedClient:
         grid = self.config.grid
-        secret = self.root.derive("client", encode_id(name))
-        empty = RecordTable(
-            np.empty((0, grid.n_features)),
-            np.empty(0, dtype=np.int64),
-            Keys(np.empty(0, np.uint64), np.empty(0, np.uint64)),
-            np.empty(0, dtype=np.int64),
+        owner = Owner.without_records(
+            self.root.derive("client", encode_id(name)),
+            grid.n_features,
+            self.config.local_clusters_of(name),
+            grid.fixed_point,
         )
-        partition = SeededPartition(empty, self.config.local_clusters_of(name), grid.fixed_point)
-        client = SimulatedClient(
-            name, self._next_number, secret, partition, Histogram(grid.n_features)
-        )
+        client = SimulatedClient(name, self._next_number, owner, Histogram(grid.n_features))
         self._next_number += 1
         self.clients[name] = self._by_number[client.number] = client
-
-    def _learn_at(
-        self, name: Name, clustered: Floats, ids: Ids, arrival: Ints
-    ) -> tuple[SimulatedClient, Ints, int | None, bool]:
-        client = self.clients[name]
-        keys = keys_of_ids(client.secret, ids)
-        if len(client.partition):
-            rows, step = client.partition.learn(clustered, ids, keys, arrival)
-            return client, rows, step, False
-        client.partition = SeededPartition(
-            RecordTable(clustered, ids.copy(), keys, arrival.copy()),
-            client.partition.n_seeds,
-            client.partition.fixed_point,
-        )
-        return client, np.arange(len(ids)), 0, True
+        return client
 
     # -- the server's part ---------------------------------------------------------------------
 
-    def _close(
+    def _update_model(
         self,
         watch: Stopwatch,
         verb: Verb,
@@ -242,7 +233,7 @@ class LocalFederation:
             nothing = Histogram(self.config.grid.n_features)
             contributions.append(_contribution(client, nothing, leaves=True))
         for client in changed:
-            reported = self.config.histogram_of(client.partition)
+            reported = self.config.histogram_of(client.owner.clusters)
             contributions.append(_contribution(client, reported))
             client.reported = reported
         watch.lap("clients")
@@ -253,7 +244,7 @@ class LocalFederation:
             self.model = self.server.update(self.aggregate, delta)
         watch.lap("server")
         for client in gone:
-            client.partition.table.erase()
+            client.owner.records.erase()
         return Report(
             verb,
             removed=removed,
@@ -289,17 +280,17 @@ class LocalFederation:
 
     def global_of_local(self, client: SimulatedClient) -> Labels:
         """The server's cluster of each of a client's clusters, by its representative."""
-        points = self.config.representatives_of(client.partition)
+        points = self.config.representatives_of(client.owner.clusters)
         return nearest(self.config.coordinates_of(points), self.model.centres)[0]
 
 
-def _forget_at(request: tuple[SimulatedClient, Ints]) -> tuple[Ints, int | None]:
-    """Returns the rows into which other records moved, and the first step drawn again."""
+def _forget_at(request: tuple[SimulatedClient, Ints]) -> Change:
     client, rows = request
-    return client.partition.forget(rows)
+    return client.owner.forget(rows)
 
 
 def _contribution(
     client: SimulatedClient, after: Histogram, *, leaves: bool = False
 ) -> Contribution:
-    return Contribution(client.name, client.reported, after, client.partition.n_seeds, leaves)
+    most = client.owner.clusters.n_seeds
+    return Contribution(client.name, client.reported, after, most, leaves)

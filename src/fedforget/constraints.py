@@ -1,0 +1,171 @@
+"""What a parameter may be, as data: one entry per parameter, for estimators and baselines alike.
+
+A constraint takes a parameter's name and value, and gives the value in its plain type or raises an
+error that names both.
+
+>>> checked(K_MEANS, n_clusters=np.int32(3), tol=0)
+{'n_clusters': 3, 'tol': 0.0}
+>>> checked(K_MEANS, n_clusters=0)
+Traceback (most recent call last):
+ValueError: n_clusters must be at least 1, got 0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedforget.clustering.distance import MAX_MAGNITUDE, Floats
+from fedforget.clustering.ids import parse_ids
+
+
+class Constraint(Protocol):
+    """What a parameter may be."""
+
+    def __call__(self, name: str, value: Any) -> Any: ...
+
+
+def checked(constraints: Mapping[str, Constraint], /, **given: Any) -> dict[str, Any]:
+    """Of the parameters given, those that have a constraint, each as its constraint gives it."""
+    return {
+        name: constraints[name](name, value) for name, value in given.items() if name in constraints
+    }
+
+
+@dataclass(frozen=True)
+class Count:
+    """A positive integer."""
+
+    def __call__(self, name: str, value: Any) -> int:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+            raise _wrong_type(name, "an integer", value)
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number from ``low`` to ``high``; where ``above``, ``low`` itself is left out."""
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+
+    def __call__(self, name: str, value: Any) -> float:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+            raise _wrong_type(name, "a number", value)
+        number = float(value)
+        if not self.low <= number <= self.high or (self.above and number == self.low):
+            raise ValueError(f"{name} must {self._range()}, got {number!r}")
+        return number
+
+    def _range(self) -> str:
+        if self.above:
+            return f"be above {self.low:g} and at most {self.high:g}"
+        return f"lie between {self.low:g} and {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False."""
+
+    def __call__(self, name: str, value: Any) -> bool:
+        if not isinstance(value, (bool, np.bool_)):
+            raise _wrong_type(name, "True or False", value)
+        return bool(value)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some words."""
+
+    words: tuple[str, ...]
+
+    def __call__(self, name: str, value: Any) -> Any:
+        if not isinstance(value, str) or value not in self.words:
+            listed = ", ".join(map(repr, self.words))
+            raise ValueError(f"{name} must be one of {listed}; got {value!r}")
+        return value
+
+
+@dataclass(frozen=True)
+class OrNone:
+    """What another constraint allows, or None."""
+
+    other: Constraint
+
+    def __call__(self, name: str, value: Any) -> Any:
+        return None if value is None else self.other(name, value)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """How many workers, as in scikit-learn: negative numbers count from the number of cores."""
+
+    def __call__(self, name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise _wrong_type(name, "None or an integer", value)
+        if value == 0:
+            raise ValueError(f"{name} must be None or an integer other than 0, got 0")
+        return int(value)
+
+
+@dataclass(frozen=True)
+class CountPerClient:
+    """A positive integer for all clients, or one for each client by its name."""
+
+    def __call__(self, name: str, value: Any) -> int | dict[int | str, int]:
+        if not isinstance(value, Mapping):
+            return Count()(name, value)
+        names = parse_ids(list(value), f"the clients in {name}").tolist()
+        counts = [Count()(f"{name} of each client", count) for count in value.values()]
+        return dict(zip(names, counts, strict=True))
+
+
+K_MEANS: Mapping[str, Constraint] = {
+    "n_clusters": Count(),
+    "n_init": Count(),
+    "max_iter": Count(),
+    "tol": Number(0.0),
+}
+"""What a K-means with Lloyd's iteration and several starts takes."""
+
+
+def parse_bounds(bounds: Any, n_features: int) -> Floats:
+    """Bounds as an (n_features, 2) array, from one (low, high) pair or one per feature."""
+    try:
+        array = np.asarray(bounds, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"bounds must be numbers: one (low, high) pair, or one for each of the"
+            f" {n_features} features; got {bounds!r}"
+        ) from None
+    if array.shape == (2,):
+        array = np.tile(array, (n_features, 1))
+    if array.shape != (n_features, 2):
+        raise ValueError(
+            f"bounds must be one (low, high) pair, or one for each of the {n_features} features;"
+            f" got an array of shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("bounds must be finite")
+    reversed_at = np.flatnonzero(array[:, 0] > array[:, 1])
+    if len(reversed_at):
+        feature = int(reversed_at[0])
+        low, high = array[feature].tolist()
+        raise ValueError(f"bounds are reversed for feature {feature}: low {low} > high {high}")
+    if np.abs(array).max(initial=0.0) > MAX_MAGNITUDE:
+        raise ValueError(
+            f"bounds beyond {MAX_MAGNITUDE:g} are refused: squared distances could overflow"
+        )
+    return array
+
+
+def _wrong_type(name: str, wanted: str, value: Any) -> TypeError:
+    return TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")

@@ -1,0 +1,311 @@
+"""A client in a directory is an owner like any other, whose records live in a database."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from party_world import World, federation_file, memory_folder, table, values_of, write_npz
+
+from fedforget.clustering import partition as partition_module
+from fedforget.clustering.grid import Grid
+from fedforget.clustering.prf import Secret
+from fedforget.parties import store as store_module
+from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.store import Store, StoreError, decoded_id, encoded_ids, keys_of_stored
+from fedforget.parties.stored_records import (
+    StoredRecords,
+    clusters_of,
+    fresh_owner,
+    standing_owner,
+)
+
+SECRET = Secret(bytes(range(16)))
+MANY = 400
+
+
+def stored_state(store: Store, n_features: int) -> dict[str, Any]:
+    """Everything that the store holds of records and clusters, bit for bit, without history."""
+    rows, ids, values = store.everything(n_features)
+    order = np.argsort(ids, kind="stable")
+    clusters = store.clusters(n_features)
+    return {
+        "ids": ids[order].tolist(),
+        "values": values[order].tobytes(),
+        "labels": store.labels_of(rows)[order].tobytes(),
+        "seed_ids": clusters.seed_ids,
+        "scores": clusters.scores.tobytes(),
+        "seeds": clusters.seeds.tobytes(),
+        "sizes": clusters.sizes.tobytes(),
+        "sums": clusters.sums.tobytes(),
+    }
+
+
+def party_state(party: ClientParty) -> dict[str, Any]:
+    histogram = party.histogram()
+    return stored_state(party.store, 2) | {
+        "points": histogram.points().tobytes(),
+        "counts": histogram.counts().tobytes(),
+        "digest": party.state_digest(),
+    }
+
+
+def world_with(folder: Path, numbers: np.ndarray, **options: Any) -> World:
+    world = World(folder, ["aarhus", "bologna"]).set_up(federation_file(minimum=2, **options))
+    world.hold("aarhus", [f"P-{one}" for one in numbers], values_of(MANY, 3)[numbers])
+    return world
+
+
+@contextmanager
+def races(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[float]]]:
+    """The scores of the seeds that every race began with."""
+    begun: list[list[float]] = []
+    run = partition_module.run_race
+
+    def watched(race: Any, *arguments: Any, **options: Any) -> None:
+        begun.append(list(race.scores))
+        run(race, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partition_module, "run_race", watched)
+        yield begun
+
+
+@pytest.mark.parametrize("scale", ["box", "none"])
+@pytest.mark.parametrize("step", range(4))
+def test_a_lost_seed_keeps_the_seeds_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, scale: str
+) -> None:
+    """And the directory equals, in every bit, one that never held the record."""
+    world = world_with(tmp_path / "one", np.arange(MANY), scale=scale)
+    with open_client(world.client("aarhus")) as party:
+        before = party.store.clusters(2)
+        assert len(before.seed_ids) == 4
+        victim = decoded_id(before.seed_ids[step])
+        with races(monkeypatch) as begun:
+            assert party.forget([victim], dry_run=True).reseeded == step + 1
+            assert begun == []
+            assert party.forget([victim]).reseeded == step + 1
+            assert begun == [before.scores[:step].tolist()]
+        after = party.store.clusters(2)
+        assert after.seed_ids[:step] == before.seed_ids[:step]
+        assert after.seed_ids[step] != before.seed_ids[step]
+        assert party.audit().passed
+        state = party_state(party)
+    kept = np.delete(np.arange(MANY), int(str(victim)[2:]))
+    other = world_with(tmp_path / "two", kept, scale=scale)
+    with open_client(other.client("aarhus")) as party:
+        assert party_state(party) == state
+
+
+def test_several_lost_seeds_keep_those_before_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_with(tmp_path / "one", np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        before = party.store.clusters(2)
+        gone = {str(decoded_id(before.seed_ids[step])) for step in (1, 3)}
+        gone |= {f"P-{number}" for number in range(0, MANY, 7)}
+        gone -= {str(decoded_id(before.seed_ids[step])) for step in (0, 2)}
+        with races(monkeypatch) as begun:
+            assert party.forget(sorted(gone)).reseeded == 2
+        assert begun == [before.scores[:1].tolist()]
+        state = party_state(party)
+    kept = np.array([one for one in range(MANY) if f"P-{one}" not in gone])
+    other = world_with(tmp_path / "two", kept)
+    with open_client(other.client("aarhus")) as party:
+        assert party_state(party) == state
+
+
+@pytest.fixture
+def values_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes of records' values were read: by each blob, and by each query."""
+    read: list[int] = []
+    open_blob, execute = Store.blob, Store.execute
+
+    class Watched:
+        def __init__(self, blob: Any) -> None:
+            self._blob = blob
+
+        def read(self, *size: int) -> bytes:
+            data: bytes = self._blob.read(*size)
+            read.append(len(data))
+            return data
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._blob, name)
+
+    @contextmanager
+    def blob(self: Store, table: str, column: str, row: int, *, readonly: bool = True) -> Any:
+        with open_blob(self, table, column, row, readonly=readonly) as one:
+            yield Watched(one) if column == "number" else one
+
+    def watched_query(self: Store, statement: str, values: Any = ()) -> Any:
+        rows = execute(self, statement, values)
+        if statement.startswith("SELECT") and ("number FROM part" in statement or "*" in statement):
+            read.extend(len(row[-1]) for row in rows)
+        return rows
+
+    monkeypatch.setattr(Store, "blob", blob)
+    monkeypatch.setattr(Store, "execute", watched_query)
+    return read
+
+
+def ordinary_ids(party: ClientParty, count: int) -> list[str]:
+    seeds = set(party.store.clusters(2).seed_ids)
+    ids = [one for one in party.store.index() if one not in seeds]
+    return [str(decoded_id(one)) for one in ids[:count]]
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_an_ordinary_forget_reads_only_the_rows_that_go(
+    tmp_path: Path, values_read: list[int], count: int
+) -> None:
+    world = world_with(tmp_path, np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        gone = ordinary_ids(party, count)
+        values_read.clear()
+        assert party.forget(gone, dry_run=True).reseeded is None
+        assert values_read == []
+        assert party.forget(gone).reseeded is None
+        assert values_read == [2 * 8] * count
+        values_read.clear()
+        seed = decoded_id(party.store.clusters(2).seed_ids[0])
+        party.forget([seed])
+        assert sum(values_read) >= 2 * 8 * (MANY - count), "the look at reads does not see them"
+
+
+def test_an_ordinary_forget_needs_no_compiled_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading it takes longer than all the rest of the command."""
+    world = world_with(tmp_path, np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        monkeypatch.delattr(partition_module.SeededPartition, "_count")
+        assert party.forget(ordinary_ids(party, 5)).reseeded is None
+        monkeypatch.undo()
+        assert party.audit().passed
+
+
+def test_an_import_of_losers_reads_only_what_it_brings(
+    tmp_path: Path, values_read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New records that win no step are counted where they belong; nobody else is looked at."""
+    values = values_of(MANY, 3)
+    world = world_with(tmp_path / "one", np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        seeds = {decoded_id(one) for one in party.store.clusters(2).seed_ids}
+    losers = [number for number in range(MANY) if f"P-{number}" not in seeds][:20]
+    others = np.setdiff1d(np.arange(MANY), losers)
+    other = world_with(tmp_path / "two", others)
+    path = write_npz(tmp_path / "t.npz", [f"P-{one}" for one in losers], values[losers])
+    with open_client(other.client("aarhus")) as party:
+        values_read.clear()
+        with races(monkeypatch) as begun:
+            party.import_table(table(path))
+        assert begun == []
+        assert sum(values_read) == 20 * 2 * 8
+        state = party_state(party)
+    with open_client(world.client("aarhus")) as party:
+        assert party_state(party) == state
+
+
+def test_an_import_hashes_an_id_once_per_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: Counter[Any] = Counter()
+    hash_messages = store_module.keys_of_messages
+
+    def counted(secret: Secret, data: bytes, offsets: np.ndarray) -> Any:
+        pairs = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+        hashed.update((secret.data, data[begin:end]) for begin, end in pairs)
+        return hash_messages(secret, data, offsets)
+
+    world = World(tmp_path, ["aarhus", "bologna"]).set_up(federation_file(minimum=2))
+    values = values_of(MANY, 3)
+    monkeypatch.setattr(store_module, "keys_of_messages", counted)
+    # The first import is larger than what is held, the second is not, the third replaces.
+    for numbers, replace in ((range(300), False), (range(300, 400), False), (range(9), True)):
+        rows = list(numbers)
+        path = write_npz(tmp_path / "t.npz", [f"P-{one}" for one in rows], values[rows])
+        with open_client(world.client("aarhus")) as party:
+            hashed.clear()
+            party.import_table(table(path), replace=replace)
+        owned = {key: count for key, count in hashed.items() if key[1] != b"owner"}
+        assert set(owned.values()) == {1}
+        assert len(owned) >= len(rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    d=st.integers(1, 4),
+    n_seeds=st.integers(1, 5),
+    coarse=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_whatever_comes_and_goes_the_store_is_that_of_a_fresh_draw(
+    d: int, n_seeds: int, coarse: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    pool = rng.integers(0, 3, (40, d)) / 2.0 if coarse else rng.random((40, d))
+    grid = Grid(np.tile([[0.0, 1.0]], (d, 1)), 0.1)
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        store = Store(Path(folder) / "changed.sqlite", create=True)
+        held = np.empty(0, dtype=np.int64)
+        for turn in range(4):
+            came = rng.permutation(np.setdiff1d(np.arange(40), held))[: int(rng.integers(1, 12))]
+            with store.transaction():
+                _change(store, grid, n_seeds, came, pool, [])
+            held = np.concatenate([held, came])
+            gone = held[rng.random(len(held)) < 0.3]
+            with store.transaction():
+                _change(store, grid, n_seeds, held[:0], pool, gone.tolist())
+            held = np.setdiff1d(held, gone)
+            fresh = Store(Path(folder) / f"fresh-{turn}.sqlite", create=True)
+            with fresh.transaction():
+                fresh.add(encoded_ids(held.tolist()), pool[held])
+                owner = fresh_owner(StoredRecords(fresh, grid, SECRET), n_seeds)
+                fresh.set_clusters(clusters_of(owner.clusters))
+            assert stored_state(store, d) == stored_state(fresh, d)
+            fresh.close()
+        store.close()
+
+
+def _change(
+    store: Store, grid: Grid, n_seeds: int, came: np.ndarray, pool: np.ndarray, gone: list[int]
+) -> None:
+    clusters, index = store.clusters(grid.n_features), store.index()
+    records = StoredRecords(store, grid, SECRET, len(clusters.seed_ids))
+    owner = standing_owner(records, clusters, index, n_seeds)
+    if len(came):
+        ids = encoded_ids(came.tolist())
+        owner.admit(store.add(ids, pool[came]), keys_of_stored(SECRET, np.array(ids)))
+    else:
+        owner.forget(np.array([index[one] for one in encoded_ids(gone)], dtype=np.int64))
+    store.set_clusters(clusters_of(owner.clusters))
+
+
+@pytest.mark.parametrize("damage", ["seed", "label"])
+def test_clusters_of_other_records_are_refused(tmp_path: Path, damage: str) -> None:
+    world = world_with(tmp_path, np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        gone = ordinary_ids(party, 1)
+        with party.store.transaction():
+            if damage == "seed":
+                party.store.execute("UPDATE cluster SET seed = ? WHERE step = 2", (b"snobody",))
+            else:
+                row = party.store.rows_of(encoded_ids(gone))
+                party.store.set_labels(list(row.values()), np.array([9], dtype=np.int32))
+        for dry_run in (True, False):
+            with pytest.raises(StoreError, match="not those of the stored records"):
+                party.forget(gone, dry_run=dry_run)
+        assert len(party.store) == MANY
+        assert not party.audit().passed
