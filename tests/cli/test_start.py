@@ -58,6 +58,13 @@ def loaded(folder: Path, *command: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
+def copy(folder: Path, to: Path) -> None:
+    """A party's directory, to be changed by one test."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(folder, to)
+    to.chmod(0o700)
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three members, one receipt written out, and a fourth that has not joined yet.
@@ -97,10 +104,19 @@ READING = [
 
 @pytest.mark.parametrize("command", READING, ids=lambda command: " ".join(command[:2]))
 def test_a_command_that_reads_loads_nothing_slow(study: Path, command: tuple[str, ...]) -> None:
-    shutil.rmtree(study / "new", ignore_errors=True)
-    shutil.copytree(study / "dresden", study / "new")
-    (study / "new").chmod(0o700)
+    copy(study / "dresden", study / "new")
     assert not SLOW & loaded(study, *command)
+
+
+def test_forgetting_an_ordinary_record_loads_nothing_slow(study: Path) -> None:
+    copy(study / "aarhus", study / "new")
+    forget = ("client", "forget", "new", "--ids")
+    ordinary = next(
+        one
+        for one in (f"A-{number}" for number in range(10, 120))
+        if quick_answer(study, *forget, one, "--dry-run")["reseeded"] is None
+    )
+    assert not SLOW & loaded(study, *forget, ordinary, "--yes")
 
 
 def test_a_command_that_computes_does_load_numba(study: Path) -> None:
