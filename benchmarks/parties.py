@@ -88,7 +88,7 @@ def write_rows(path: Path, n: int, prefix: str) -> None:
 
 def a_seed(client: Path) -> str:
     """The id of the record that was drawn first: forgetting it makes the client draw all again."""
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
     from fedforget.parties.store import decoded_id
 
     with open_client(client) as party:

@@ -18,13 +18,13 @@ import common
 import numpy as np
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy, plan
 from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Member
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
 from fedforget.warmup import warm_up
 
 N_FEATURES, LEVELS, N_CLUSTERS = 10, 111, 4
@@ -48,12 +48,12 @@ class Parties:
             capacity=N_CLUSTERS * n,
         )
         self.notices: list[bytes] = []
-        self.server = Server(
+        self.server = ServerSide(
             identity, federation, membership, notices=lambda after: self.notices[after:]
         )
         self.histograms = {name: self.histogram() for name in members}
         self.clients = {
-            name: Client(name, member, federation, [membership], self._current(name))
+            name: ClientSide(name, member, federation, [membership], self._current(name))
             for name, member in members.items()
         }
 

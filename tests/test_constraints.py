@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedforget import FederatedKMeans, SeededKMeans
-from fedforget.baselines import federated
+from fedforget.baselines import federation
 from fedforget.baselines.dckmeans import DCKMeans
 from fedforget.baselines.kfed import kfed
 from fedforget.baselines.qkmeans import QKMeans
@@ -100,9 +100,9 @@ def test_only_what_was_given_is_checked() -> None:
     [
         (SeededKMeans, SeededKMeans._constraints, {"random_state"}),
         (FederatedKMeans, FederatedKMeans._constraints, {"random_state", "bounds"}),
-        (DCKMeans, federated.CONSTRAINTS, {"seed"}),
-        (QKMeans, federated.CONSTRAINTS, {"seed", "bounds"}),
-        (kfed, federated.CONSTRAINTS, {"seed", "values", "clients", "first_device"}),
+        (DCKMeans, federation.CONSTRAINTS, {"seed"}),
+        (QKMeans, federation.CONSTRAINTS, {"seed", "bounds"}),
+        (kfed, federation.CONSTRAINTS, {"seed", "values", "clients", "first_device"}),
     ],
 )
 def test_every_parameter_has_a_constraint(taker: Any, table: Any, free: set[str]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedforget.baselines.dckmeans import DCKMeans
-from fedforget.baselines.federated import generator
+from fedforget.baselines.federation import generator
 from fedforget.baselines.lloyd import kmeans
 from fedforget.errors import DuplicateIdError, UnknownIdError
 

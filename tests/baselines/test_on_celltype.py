@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedforget.baselines.dckmeans import DCKMeans
-from fedforget.baselines.federated import FederatedClustering, loss_ratios
+from fedforget.baselines.federation import FederatedClustering, loss_ratios
 from fedforget.baselines.kfed import kfed
 from fedforget.baselines.qkmeans import QKMeans
 from fedforget.baselines.retraining import (

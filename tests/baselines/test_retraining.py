@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from fedforget.baselines.federated import (
+from fedforget.baselines.federation import (
     FederatedClustering,
     Seconds,
     loss_ratios,

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fedforget.bench.cells import Cell, Store, code_version, write_whole
+from fedforget.bench.cells import Cell, CellStore, code_version, write_whole
 
 SCRIPT = """
 import sys, time
-from fedforget.bench.cells import Cell, Store
-store = Store(sys.argv[1])
+from fedforget.bench.cells import Cell, CellStore
+store = CellStore(sys.argv[1])
 for number in range(100):
     run = lambda: time.sleep(0.05) or {"n": 1}
     cell = Cell("slow", "none", number, {}, ("bench/cells.py",), run)
@@ -35,7 +35,7 @@ def never() -> dict[str, int]:
 
 
 def test_a_finished_cell_is_not_computed_again(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     first = store.compute(cell())
     again = store.find(replace(cell(), run=never))
     assert again == first
@@ -44,7 +44,7 @@ def test_a_finished_cell_is_not_computed_again(tmp_path: Path) -> None:
 
 
 def test_what_a_cell_depends_on_is_part_of_its_name(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     store.compute(cell())
     assert store.find(cell(trial=1)) is None
     assert store.find(cell(x=4)) is None
@@ -53,7 +53,7 @@ def test_what_a_cell_depends_on_is_part_of_its_name(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     store.compute(cell())
     path = tmp_path / cell().file_name
     for text in ("", "{", "{}", "[1]", '"text"', json.dumps({"value": 1})):
@@ -63,7 +63,7 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     with pytest.raises(AssertionError):
         store.compute(replace(cell(), run=never))
     with pytest.raises(ValueError, match="JSON"):
@@ -90,7 +90,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     process.wait()
     done = list(tmp_path.rglob("*.json"))
     assert 3 <= len(done) < 100
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     for number in range(len(done)):
         held = store.find(Cell("slow", "none", number, {}, ("bench/cells.py",), never))
         assert held is not None

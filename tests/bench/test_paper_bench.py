@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 from fedforget.bench import paper, removals, theory
 from fedforget.bench.catalogue import ALIASES, EXPERIMENTS, chosen
-from fedforget.bench.cells import Store
+from fedforget.bench.cells import CellStore
 from fedforget.bench.checks import all_checks
 from fedforget.bench.datasets import Dataset, load
 from fedforget.bench.machine import describe, one_thread
 from fedforget.bench.plan import FULL, PAPER_SETS, QUICK, Library, Plan, own_plan
+from fedforget.bench.result_tables import Entry, ResultTable, all_tables
 from fedforget.bench.results_page import page, write_results
 from fedforget.bench.runner import Results, run
-from fedforget.bench.tables import Entry, Table, all_tables
 from fedforget.cli.bench import app
 
 TINY = replace(
@@ -61,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     folder = tmp_path_factory.mktemp("bench")
     library = Library()
     with one_thread():
-        results = run(TINY, library, Store(folder / "cells"))
+        results = run(TINY, library, CellStore(folder / "cells"))
     write_results(
         results,
         folder,
@@ -86,7 +86,7 @@ def test_every_experiment_and_every_table_is_there(finished: tuple[Results, Path
 
 def test_a_second_run_computes_nothing(finished: tuple[Results, Path]) -> None:
     results, folder = finished
-    store = Store(folder / "cells")
+    store = CellStore(folder / "cells")
     store.compute = None  # type: ignore[assignment, method-assign]
     again = run(TINY, Library(), store)
     assert again.cells == results.cells
@@ -275,5 +275,5 @@ def test_plans() -> None:
 
 
 def test_a_table_as_text() -> None:
-    table = Table("t", "T", ("a", "b"), (("row", (Entry("1", "2"), Entry("3"))),))
+    table = ResultTable("t", "T", ("a", "b"), (("row", (Entry("1", "2"), Entry("3"))),))
     assert table.csv() == "row,column,measured,printed\nrow,a,1,2\nrow,b,3,\n"

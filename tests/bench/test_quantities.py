@@ -13,15 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from fedforget import FederatedKMeans, SeededKMeans
-from fedforget.baselines.federated import FederatedClustering, Seconds
+from fedforget.baselines.federation import FederatedClustering, Seconds
 from fedforget.baselines.qkmeans import QKMeans
 from fedforget.bench import exactness, methods, quality, removals, theory
-from fedforget.bench.cells import Result
+from fedforget.bench.cells import CellResult
 from fedforget.bench.checks import all_checks
 from fedforget.bench.datasets import Dataset, load
 from fedforget.bench.plan import QUICK, own_library
+from fedforget.bench.result_tables import quiet_seconds, quiet_speed_up, ratios, speed_up
 from fedforget.bench.runner import Results
-from fedforget.bench.tables import quiet_seconds, quiet_speed_up, ratios, speed_up
 from fedforget.cli.bench import app
 
 
@@ -33,13 +33,13 @@ def iris() -> Dataset:
 # -- tables and claims, from numbers made up here --------------------------------------------------
 
 
-def removal_cell(dataset: str = "celltype") -> Result:
+def removal_cell(dataset: str = "celltype") -> CellResult:
     value = {
         "seconds": {"MUFC": [0.1, 0.5, 0.3], "ours, K": [0.2, 0.2, 0.8]},
         "reseeded": {"MUFC": [False, True, False], "ours, K": [False, False, True]},
         "retraining": [30.0, 60.0, 90.0],
     }
-    return Result("random", dataset, 0, {}, value, 1.0)
+    return CellResult("random", dataset, 0, {}, value, 1.0)
 
 
 def test_speed_ups() -> None:
@@ -59,8 +59,8 @@ def results(
 ) -> Results:
     found = Results(replace(QUICK, datasets=tuple(datasets)))
     for name in datasets:
-        found.cells["reference"].append(Result("reference", name, 0, {}, {"loss": 2.0}, 1.0))
-        found.cells["table1"].append(Result("table1", name, 0, {}, losses, 1.0))
+        found.cells["reference"].append(CellResult("reference", name, 0, {}, {"loss": 2.0}, 1.0))
+        found.cells["table1"].append(CellResult("table1", name, 0, {}, losses, 1.0))
     return found
 
 
@@ -118,7 +118,7 @@ def test_claims_about_speed() -> None:
 def test_claims_about_exactness() -> None:
     found = Results(QUICK)
     for same in ([True, True], [True, False]):
-        found.cells["exactness"] = [Result("exactness", "iris", 0, {}, {"ours": same}, 1.0)]
+        found.cells["exactness"] = [CellResult("exactness", "iris", 0, {}, {"ours": same}, 1.0)]
         assert list(claims(found).values()) == [all(same)]
 
 

@@ -21,7 +21,7 @@ from fedforget.cli.charts import plane, scatter, strip
 from fedforget.cli.directory_page import SMALLEST_SHOWN, report_of, rounded_means, trouble
 from fedforget.cli.main import app
 from fedforget.pages.templates import macro, render
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.federation_file import (
     Feature,
     FederationFile,
@@ -30,7 +30,7 @@ from fedforget.parties.federation_file import (
     Representatives,
     ServerPoints,
 )
-from fedforget.parties.server import ServerParty, open_server
+from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.parties.tables import Table
 from fedforget.runtime import directories
 

@@ -18,9 +18,9 @@ from rich import markup
 from rich.console import Console
 from test_parties import in_process, quick_answer, set_up
 
-from fedforget.cli import client as client_commands
-from fedforget.cli import receipts as receipt_commands
-from fedforget.cli import rounds as round_commands
+from fedforget.cli import client_commands as client_commands
+from fedforget.cli import given_files as receipt_commands
+from fedforget.cli import round_command as round_commands
 from fedforget.cli.charts import strip
 from fedforget.cli.console import listed, plain_errors, safe
 from fedforget.cli.words import table_of

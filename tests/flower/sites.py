@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from fedforget import __version__
-from fedforget.parties.client import open_client
+from fedforget.parties.client_party import open_client
 from fedforget.parties.federation_file import FederationFile
-from fedforget.parties.server import open_server
+from fedforget.parties.server_party import open_server
 from fedforget.runtime import directories
 from fedforget.runtime.flower.app_folder import write_app
 from fedforget.runtime.flower.network import Network
 from fedforget.runtime.flower.simulation import PROGRESS, read_progress
-from fedforget.runtime.flower.trial import Rows, make_federation
+from fedforget.runtime.flower.trial import MemoryTable, make_federation
 
 NAMES = ("client-0", "client-1", "client-2", "client-3")
 """Four: then one may be lost.  Of three, all must sign.  With more, stages take longer."""
@@ -52,7 +52,9 @@ class Sites:
         make_federation(root, values, owners, n_clusters=3, deadline=deadline)
         # One patient whose traces can be told from anything else.
         with open_client(root / "clients" / NAMES[0]) as client:
-            client.import_table(Rows(np.array([PATIENT]), PATIENT_VALUES, ["x0", "x1", "x2"]))
+            client.import_table(
+                MemoryTable(np.array([PATIENT]), PATIENT_VALUES, ["x0", "x1", "x2"])
+            )
         write_app(root / "app", __version__, server=root / "server", clients=root / "clients")
         return cls(root, Network(root / "net", root / "app"))
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from sites import NAMES, PATIENT, RECORDS, Sites, forget, receipts_of
 
-from fedforget.parties.client import open_client
-from fedforget.parties.server import open_server
+from fedforget.parties.client_party import open_client
+from fedforget.parties.server_party import open_server
 from fedforget.parties.store import decoded_id
 from fedforget.runtime.flower.network import Network
 from fedforget.runtime.flower.trial import make_federation

@@ -7,8 +7,8 @@ import json
 from sites import NAMES, PATIENT, Sites, forget, receipts_of
 
 from fedforget.parties import receipts
-from fedforget.parties.client import open_client
-from fedforget.parties.server import open_server
+from fedforget.parties.client_party import open_client
+from fedforget.parties.server_party import open_server
 
 
 def test_a_patient_is_forgotten_although_a_node_dies(sites: Sites) -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client
-from fedforget.protocol.client_stages import Advertised, Idle, Revealed, Shared
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.client_stages import Advertised, Resting, Revealed, Shared
 from fedforget.protocol.errors import BadKeyError, BadSignatureError, MalformedError
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Member
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
+from fedforget.protocol.server_stages import Outgoing
 from fedforget.runtime.flower.envelope import (
     ATTEMPT_KEY,
     AttemptMemory,
@@ -81,15 +81,15 @@ class World:
             members=[Member(name, one.public.data) for name, one in self.identities.items()],
             capacity=4,
         )
-        self.server = Server(SERVER, self.federation, self.membership)
+        self.server = ServerSide(SERVER, self.federation, self.membership)
         self.state: dict[str, dict[str, bytes]] = {}
         self.folder = folder
         self.ledgers = {name: self.client(name).ledger for name in self.identities}
         self.other = self.client("two")
 
-    def client(self, name: str = "one") -> Client:
+    def client(self, name: str = "one") -> ClientSide:
         ledger = self.ledgers[name] if hasattr(self, "ledgers") else None
-        return Client(
+        return ClientSide(
             name,
             self.identities[name],
             self.federation,
@@ -162,7 +162,7 @@ def test_a_cut_off_attempt_cannot_be_read_after_the_next_one_began(tmp_path: Pat
     world.state |= left_over
     again = world.client()
     world.memory().recall(again)
-    assert isinstance(again.stage, Idle)
+    assert isinstance(again.stage, Resting)
     assert "attempt" not in world.state
 
 
@@ -187,5 +187,5 @@ def test_a_damaged_memory_is_no_memory(tmp_path: Path) -> None:
     world.state["attempt"] = {"attempt": kept[:-1] + bytes([kept[-1] ^ 1])}
     again = world.client()
     world.memory().recall(again)
-    assert isinstance(again.stage, Idle)
+    assert isinstance(again.stage, Resting)
     assert world.state == {}

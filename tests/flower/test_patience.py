@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.folders import FolderError, FolderInUseError
 from fedforget.runtime.flower.patience import patiently
 

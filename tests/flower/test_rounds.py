@@ -14,8 +14,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from msgspec.structs import replace
 from sites import memory_folder
 
-from fedforget.parties.client import ClientParty, open_client
-from fedforget.parties.server import open_server
+from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.protocol.keys import AgreementKey
 from fedforget.protocol.messages import Letter, Masked, Payload, Present, Who, seal

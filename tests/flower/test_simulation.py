@@ -18,8 +18,8 @@ import pytest
 from sites import Family, check_loopback
 
 from fedforget import __version__
-from fedforget.parties.client import open_client
-from fedforget.parties.server import open_server
+from fedforget.parties.client_party import open_client
+from fedforget.parties.server_party import open_server
 from fedforget.runtime import directories
 from fedforget.runtime.flower.app_folder import write_app
 from fedforget.runtime.flower.network import Network, NetworkError

@@ -36,10 +36,10 @@ from party_world import FIVE, NAMES, World, all_bytes, found_in, memory_folder, 
 
 from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.database import ErasureError
 from fedforget.parties.membership_file import MembershipDocument
-from fedforget.parties.server import open_server
+from fedforget.parties.server_party import open_server
 from fedforget.parties.store import encoded_ids
 from fedforget.runtime.directories import RoundError, recover, run
 

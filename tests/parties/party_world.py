@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.parties.client import SECRET, ClientParty, open_client
+from fedforget.parties.client_party import SECRET, ClientParty, open_client
 from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
 from fedforget.parties.joined import Joined
 from fedforget.parties.membership_file import MembershipDocument
-from fedforget.parties.server import ServerParty, open_server
+from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.parties.store import decoded_id
 from fedforget.parties.tables import Table
 from fedforget.runtime.directories import recover, run

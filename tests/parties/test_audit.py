@@ -11,9 +11,9 @@ from msgspec import structs
 from party_world import FIVE, World
 
 from fedforget.errors import FedforgetError
-from fedforget.parties.client import ClientParty, open_client
-from fedforget.parties.server import ServerParty, open_server
-from fedforget.protocol.ledger import dump, load
+from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.server_party import ServerParty, open_server
+from fedforget.protocol.client_ledger import dump, load
 from fedforget.protocol.membership import SignedMembership
 
 TRIGGER = """

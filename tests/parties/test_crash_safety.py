@@ -17,11 +17,11 @@ import pytest
 from crash import WORKS, dying_at, finish, in_child, remove_template, report, run_case
 from party_world import World, federation_file, table, values_of, write_npz
 
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.database import Database, ErasureError, StoreError
 from fedforget.parties.folders import FolderError
 from fedforget.parties.receipts import request_digest
-from fedforget.parties.server import ServerParty, open_server
+from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.parties.store import Store
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL are POSIX's")
@@ -82,7 +82,7 @@ import shutil, sys
 from pathlib import Path
 import numpy as np
 from fedforget.errors import FedforgetError
-from fedforget.parties.client import open_client
+from fedforget.parties.client_party import open_client
 from party_world import table, values_of, write_npz
 
 folder = Path(sys.argv[1])
@@ -223,7 +223,7 @@ def test_what_could_not_be_stored_is_not_acted_on(
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedforget.parties.server.ServerParty._append", fails)
+        patch.setattr("fedforget.parties.server_party.ServerParty._append", fails)
         with pytest.raises(StoreError, match="the disk is full"):
             world.round()
     with open_server(world.server) as server:

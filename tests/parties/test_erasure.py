@@ -22,8 +22,8 @@ from party_world import (
 from fedforget.clustering.partition import FIXED_POINT_BITS
 from fedforget.errors import FedforgetError
 from fedforget.parties import database
-from fedforget.parties.client import open_client
-from fedforget.parties.server import open_server
+from fedforget.parties.client_party import open_client
+from fedforget.parties.server_party import open_server
 from fedforget.parties.store import Store, decoded_id, encoded_ids
 
 

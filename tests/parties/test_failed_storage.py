@@ -10,9 +10,9 @@ import pytest
 from party_world import FIVE, World, values_of
 
 from fedforget.errors import FedforgetError
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.database import ErasureError, StoreError
-from fedforget.parties.server import open_server
+from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.messages import Consent, Letter, Masked, Payload, Reveal
 from fedforget.runtime.directories import Directories

@@ -23,7 +23,7 @@ import pytest
 from party_world import federation_file, table
 
 from fedforget import whole_files
-from fedforget.cli.receipts import read_centroids
+from fedforget.cli.given_files import read_centroids
 from fedforget.cli.words import write_table
 from fedforget.errors import FedforgetError, ModelFileError
 from fedforget.estimators import files as model_files

@@ -11,11 +11,11 @@ from party_world import FIVE, NAMES, World, values_of
 
 from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
-from fedforget.parties.client import open_client
-from fedforget.parties.server import ServerError, open_server
+from fedforget.parties.client_party import open_client
+from fedforget.parties.server_party import ServerError, open_server
+from fedforget.protocol.client_ledger import Lock
 from fedforget.protocol.errors import AloneError, ForkError
 from fedforget.protocol.graph import PolicyError
-from fedforget.protocol.ledger import Lock
 
 
 def leave(world: World, *names: str, alone: bool = False) -> None:

@@ -11,10 +11,10 @@ from party_world import FIVE, World, federation_file, values_of
 
 from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError, FolderInUseError, being_made, write_private
-from fedforget.parties.server import ServerError, ServerParty, open_server
+from fedforget.parties.server_party import ServerError, ServerParty, open_server
 from fedforget.runtime.directories import run
 from fedforget.text import UnsafeNameError
 

@@ -27,9 +27,9 @@ from fedforget import FederatedKMeans
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
 from fedforget.estimators.parameters import root_secret
-from fedforget.parties.client import open_client
+from fedforget.parties.client_party import open_client
 from fedforget.parties.errors import ClientError
-from fedforget.parties.server import open_server
+from fedforget.parties.server_party import open_server
 from fedforget.parties.store import Store, decoded_id, encoded_ids, keys_of_stored
 from fedforget.runtime.local import LocalFederation
 

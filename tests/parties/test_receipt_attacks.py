@@ -13,15 +13,15 @@ from msgspec import structs
 from party_world import FIVE, World, values_of
 
 from fedforget.parties import receipts
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.receipts import Receipt, ReceiptError
-from fedforget.parties.server import open_server
+from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.messages import Letter, Notice, Payload, seal
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
+from fedforget.protocol.server_stages import Outgoing
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +107,9 @@ def test_a_notice_with_made_up_signatures_moves_nobody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everybody saw the signatures when it revealed; what it keeps as evidence must hold them."""
-    commit = Server.commit
+    commit = ServerSide.commit
 
-    def lying(server: Server, model: bytes, time: int = 0) -> list[Outgoing]:
+    def lying(server: ServerSide, model: bytes, time: int = 0) -> list[Outgoing]:
         messages = commit(server, model, time)
         sent = Letter(messages[0].data).payload
         assert isinstance(sent.body, Notice)
@@ -121,7 +121,7 @@ def test_a_notice_with_made_up_signatures_moves_nobody(
 
     world.forget(world.names[0], [f"{world.names[0][0].upper()}-5"])
     with monkeypatch.context() as patched:
-        patched.setattr(Server, "commit", lying)
+        patched.setattr(ServerSide, "commit", lying)
         done = world.round()
     refused = done["refused"]
     assert set(refused) == set(done["participants"])

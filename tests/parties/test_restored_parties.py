@@ -15,10 +15,10 @@ from fedforget import FederatedKMeans
 from fedforget.errors import FedforgetError
 from fedforget.estimators.parameters import root_secret
 from fedforget.parties import receipts
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError
-from fedforget.parties.server import open_server
+from fedforget.parties.server_party import open_server
 
 RESTORED = r"it was restored from a backup\. Run `server recover`"
 GONE = ["A-1", "A-2", "A-3"]

@@ -19,7 +19,7 @@ from fedforget.clustering import partition as partition_module
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.prf import Secret
 from fedforget.parties import store as store_module
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.store import Store, StoreError, decoded_id, encoded_ids, keys_of_stored
 from fedforget.parties.stored_records import (
     StoredRecords,

@@ -15,7 +15,7 @@ import pytest
 from party_world import World, table, values_of, write_npz
 
 from fedforget.errors import DuplicateIdError, FedforgetError, OutOfBoundsError
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.tables import ROWS_AT_A_TIME, TableError
 
 

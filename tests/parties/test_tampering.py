@@ -13,13 +13,13 @@ from party_world import World, federation_file
 
 from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
-from fedforget.parties.client import open_client
+from fedforget.parties.client_party import open_client
 from fedforget.parties.federation_file import FederationFile, FederationFileError
 from fedforget.parties.folders import FolderError
 from fedforget.parties.log import LogError, check_chain
 from fedforget.parties.membership_file import MembershipDocument, document_of
 from fedforget.parties.receipts import ReceiptError
-from fedforget.parties.server import ServerError, open_server
+from fedforget.parties.server_party import ServerError, open_server
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.membership import Membership
 

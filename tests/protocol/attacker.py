@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import BadShareError, ProtocolError
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.keys import Agreement, AgreementKey
@@ -78,7 +78,7 @@ class Attacker:
         for owner, share in keys:
             self.key_shares.setdefault(owner, {})[point] = share
 
-    def corrupt(self, client: Client) -> None:
+    def corrupt(self, client: ClientSide) -> None:
         """A colluding client hands over all that it holds, of both kinds, and its own key."""
         held = client.stage.held.items()
         self.take(client.name, [(owner, one) for owner, (one, _) in held], ())

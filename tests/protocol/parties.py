@@ -12,19 +12,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_ledger import ClientLedger, Leaving, digest_of_input
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.gathering import Ledger as ServerLedger
-from fedforget.protocol.gathering import Outgoing, Result
 from fedforget.protocol.graph import Graph, Policy
 from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Entropy, Identity
-from fedforget.protocol.ledger import Leaving, Ledger, digest_of_input
 from fedforget.protocol.masks import AttemptSecrets
 from fedforget.protocol.membership import SERVER, Member, Membership
 from fedforget.protocol.messages import Body, Context, Kind, Letter, Payload, seal
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
+from fedforget.protocol.server_stages import Outgoing, Result
+from fedforget.protocol.server_stages import ServerLedger as ServerLedger
 
 LEVELS = (50, 50)
 
@@ -49,7 +49,7 @@ Lost = Mapping[Stage, Collection[str]]
 MODEL = bytes(range(32))
 
 
-def stage_of(server: Server) -> Stage:
+def stage_of(server: ServerSide) -> Stage:
     return Stage(server.stage.title)
 
 
@@ -172,10 +172,13 @@ class Everyone:
         )
 
     def new_client(
-        self, name: str, ledger: Ledger | None = None, lists: Sequence[Membership] | None = None
-    ) -> Client:
+        self,
+        name: str,
+        ledger: ClientLedger | None = None,
+        lists: Sequence[Membership] | None = None,
+    ) -> ClientSide:
         """A client as it was in the beginning, or after a restart."""
-        return Client(
+        return ClientSide(
             name,
             self.identities[name],
             self.federation,
@@ -185,13 +188,13 @@ class Everyone:
             entropy=self.entropy(name if ledger is None else f"{name} again {ledger.seen}"),
         )
 
-    def restart(self, name: str) -> Client:
+    def restart(self, name: str) -> ClientSide:
         """A client loses everything that is not in its ledger."""
         self.clients[name] = self.new_client(name, self.clients[name].ledger)
         return self.clients[name]
 
-    def new_server(self, ledger: ServerLedger | None = None) -> Server:
-        return Server(
+    def new_server(self, ledger: ServerLedger | None = None) -> ServerSide:
+        return ServerSide(
             self.identities[SERVER],
             self.federation,
             self.lists[-1 if ledger is not None else 0],
@@ -312,16 +315,16 @@ def changed(context: Context, **fields: Any) -> Context:
     return replace(context, **fields)
 
 
-def state_of(client: Client) -> tuple[object, ...]:
+def state_of(client: ClientSide) -> tuple[object, ...]:
     """Everything that a refusal must not change.  The objects are frozen: identity will do."""
     return client.stage, client.ledger, client._last, client.membership
 
 
-def unchanged(client: Client, before: tuple[object, ...]) -> bool:
+def unchanged(client: ClientSide, before: tuple[object, ...]) -> bool:
     return all(one is other for one, other in zip(state_of(client), before, strict=True))
 
 
-def server_state(server: Server) -> dict[str, object]:
+def server_state(server: ServerSide) -> dict[str, object]:
     """Everything in a server, copied.  Only what it has found out about members is left out: a
     refused answer names its sender."""
     return {name: _copied(value) for name, value in vars(server).items() if name != "findings"}
@@ -389,6 +392,6 @@ def came_with(membership: Membership, since: Mapping[str, int]) -> Membership:
     return replace(membership, members=tuple(lines))
 
 
-def with_ledger(client: Client, **fields: Any) -> None:
+def with_ledger(client: ClientSide, **fields: Any) -> None:
     """Change what a client remembers."""
     client.ledger = replace(client.ledger, **fields)

@@ -14,7 +14,8 @@ import pytest
 from attacker import Attacker, changes_of
 from msgspec.structs import replace
 
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_ledger import dump, load
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.client_stages import Consented
 from fedforget.protocol.errors import (
     AliveAndDeadError,
@@ -26,7 +27,6 @@ from fedforget.protocol.errors import (
 )
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import Agreement, Identity
-from fedforget.protocol.ledger import dump, load
 from fedforget.protocol.membership import SERVER
 from fedforget.protocol.memory import freeze, thaw
 from fedforget.protocol.messages import Advertise, Delivery, Payload, Roster, Survivors, seal
@@ -152,7 +152,7 @@ def test_no_split_of_a_small_federation_with_one_colluder_opens_anything_small(n
         assert attacker.sum_of([VICTIM]) is None
 
 
-def again(everyone: Everyone, name: str, image: tuple[bytes, bytes]) -> Client:
+def again(everyone: Everyone, name: str, image: tuple[bytes, bytes]) -> ClientSide:
     """A client as it was when it had sent its vector."""
     client = everyone.new_client(name, load(image[0]))
     thaw(client, image[1])

@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client
-from fedforget.protocol.client_stages import Advertised, Consented, Idle, Revealed, Sent, Shared
+from fedforget.protocol.client_ledger import Followed, InputFixed, dump, load
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.client_stages import Advertised, Consented, Resting, Revealed, Sent, Shared
 from fedforget.protocol.errors import (
     AliveAndDeadError,
     BadShareError,
@@ -34,7 +35,6 @@ from fedforget.protocol.errors import (
 )
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.ledger import Followed, InputFixed, dump, load
 from fedforget.protocol.membership import EVERYONE, SERVER
 from fedforget.protocol.memory import freeze, thaw
 from fedforget.protocol.messages import (
@@ -59,7 +59,7 @@ from fedforget.protocol.messages import (
     seal,
     view_of,
 )
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
 from parties import (
     ANSWERED,
     MODEL,
@@ -78,7 +78,7 @@ from parties import (
 )
 
 ME, OTHER, GONE = "c000", "c001", "c003"
-STATES = (Idle, Advertised, Shared, Sent, Consented, Revealed)
+STATES = (Resting, Advertised, Shared, Sent, Consented, Revealed)
 
 
 @cache
@@ -103,7 +103,7 @@ def context() -> Context:
     return second_round()[0].context
 
 
-def client_in(state: type) -> Client:
+def client_in(state: type) -> ClientSide:
     """The first member as it was in the second round, made again from its messages."""
     client = story().new_client(ME)
     steps = first_round() + second_round()[: STATES.index(state)]
@@ -122,7 +122,7 @@ def asked(at: int, steps: Callable[[], list[Step]] = second_round) -> bytes:
     return steps()[at].asked[ME]
 
 
-def refused(client: Client, data: bytes, error: type[ProtocolError]) -> None:
+def refused(client: ClientSide, data: bytes, error: type[ProtocolError]) -> None:
     """A message is refused by name, and nothing has changed."""
     before = state_of(client)
     with pytest.raises(error) as caught:
@@ -300,7 +300,7 @@ LEADS_TO = {
     "delivery": Sent,
     "survivors": Consented,
     "unmask": Revealed,
-    "notice": Idle,
+    "notice": Resting,
 }
 
 
@@ -348,7 +348,7 @@ def test_a_refusal_does_not_stop_a_client(state: type) -> None:
         assert client.receive(asked(at)) == second_round()[at].answers[ME]
     else:
         client.receive(asked(5))
-        assert client.stage == Idle()
+        assert client.stage == Resting()
 
 
 @pytest.mark.parametrize("at", range(5))
@@ -482,12 +482,12 @@ NOTICES: dict[str, tuple[Callable[[Notice], Notice], type[ProtocolError]]] = {
 
 
 @pytest.mark.parametrize("name", NOTICES)
-@pytest.mark.parametrize("state", [Idle, Sent], ids=lambda state: state.__name__)
+@pytest.mark.parametrize("state", [Resting, Sent], ids=lambda state: state.__name__)
 def test_a_notice_that_lies_is_refused(name: str, state: type) -> None:
     """By a member who was away, and by one who has sent its input but signed nothing."""
     make, error = NOTICES[name]
     forged = story().from_server(EVERYONE, make(body_of(asked(5))), context())
-    client = client_in(Idle) if state is Idle else client_in(Sent)
+    client = client_in(Resting) if state is Resting else client_in(Sent)
     refused(client, forged, error)
     refused(client, signed(Open((forged,)), attempt=3, round=3), error)
 
@@ -530,7 +530,7 @@ def test_a_client_says_what_it_knows_in_any_state_and_stays_there(state: type) -
     assert unchanged(client, before)
     assert answer is not None
     greeting = Letter(answer).check(story().identities[ME].public)
-    seen = 1 if state is Idle else 2
+    seen = 1 if state is Resting else 2
     assert (greeting.name, greeting.round, greeting.seen) == (ME, 1, seen)
     assert (greeting.epoch, greeting.membership) == (1, story().membership.digest)
     assert greeting.link == client.ledger.place.link
@@ -909,7 +909,7 @@ def test_a_neighbour_s_low_order_key_is_refused(which: str) -> None:
 def test_a_client_is_a_member_with_its_key() -> None:
     everyone = story()
     with pytest.raises(UnknownPartyError):
-        Client(ME, everyone.identities[OTHER], everyone.federation, everyone.lists, Histogram)
+        ClientSide(ME, everyone.identities[OTHER], everyone.federation, everyone.lists, Histogram)
     client = client_in(Sent)
     before = state_of(client)
     with pytest.raises(MissingNoticeError):
@@ -924,7 +924,7 @@ def test_a_new_membership_ends_the_attempt_and_refuses_the_old_one() -> None:
     place = client.ledger.place
     later = story().members(story().names, place=place, capacity=12)
     client.adopt(later)
-    assert client.stage == Idle()
+    assert client.stage == Resting()
     refused(client, asked(4), WrongFederationError)
     refused(client, opening(attempt=3), WrongFederationError)
     fields = {"membership": later.digest, "epoch": 2, "attempt": 3, "kind": "full", "capacity": 12}
@@ -1016,7 +1016,7 @@ def test_a_ledger_comes_back_from_its_bytes() -> None:
 def test_a_damaged_memory_of_an_attempt_is_refused_by_name() -> None:
     for state in STATES:
         data = freeze(client_in(state))
-        client = client_in(Idle)
+        client = client_in(Resting)
         before = state_of(client)
         for size in range(0, len(data), 7):
             with pytest.raises(MalformedError):
@@ -1309,7 +1309,7 @@ def test_a_commit_in_between_ends_the_attempt_by_name(state: type) -> None:
         refused(client, data, SecondSurvivorSetError)
         return
     client.receive(data)
-    assert client.stage == Idle()
+    assert client.stage == Resting()
     assert (client.ledger.place.round, client.ledger.base_round) == (2, 1)
     for at in range(1, 5):
         refused(client, asked(at), OutOfOrderError)
@@ -1332,7 +1332,7 @@ def answered_twice(name: str, at: int) -> bytes:
     return by_client(honest, name)
 
 
-def server_at(stage: Stage) -> Server:
+def server_at(stage: Stage) -> ServerSide:
     """The server as it was in the second round, before the second member answered."""
     server = story().new_server()
     for steps in (first_round(), second_round()):
@@ -1410,7 +1410,7 @@ ANSWERS: dict[str, Callable[[], bytes]] = {
     "in another's name": lambda: seal(
         Payload(context(), OTHER, SERVER, body_of(said(2))), story().identities[ME]
     ),
-    "a greeting": lambda: client_in(Idle).receive(who()) or b"",
+    "a greeting": lambda: client_in(Resting).receive(who()) or b"",
     "to another": lambda: seal(
         Payload(context(), OTHER, ME, body_of(said(2))), story().identities[OTHER]
     ),
@@ -1646,7 +1646,7 @@ def test_a_notice_that_nobody_could_read_is_not_committed(model: bytes) -> None:
 def test_a_server_has_the_server_s_key_and_goes_forward_only() -> None:
     everyone = story()
     with pytest.raises(UnknownPartyError):
-        Server(everyone.identities[ME], everyone.federation, everyone.membership)
+        ServerSide(everyone.identities[ME], everyone.federation, everyone.membership)
     server = server_at(Stage.MASK)
     before = server_state(server)
     with pytest.raises(OutOfOrderError):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedforget.protocol import graph as graph_module
-from fedforget.protocol.graph import COMPLETE, Graph, Plan, Policy, plan
+from fedforget.protocol.graph import COMPLETE, Graph, GraphPlan, Policy, plan
 
 VECTORS = json.loads(Path(__file__).with_name("vectors.json").read_text())["graphs"]
 POLICIES = {
@@ -110,7 +110,7 @@ def log2(probability: Fraction) -> float:
     return log(probability.numerator, 2) - log(probability.denominator, 2)
 
 
-def check_promises(found: Plan, m: int, policy: Policy, n: int | None = None) -> None:
+def check_promises(found: GraphPlan, m: int, policy: Policy, n: int | None = None) -> None:
     colluders, lost = shares_of(m, policy, n)
     if found.degree == m - 1:
         assert colluders < found.threshold == (m + colluders) // 2 + 1 <= m - lost
@@ -191,7 +191,7 @@ CIRCLES = [(12, 4, 2, 2), (12, 4, 3, 1), (12, 4, 1, 4), (11, 6, 3, 3), (10, 2, 1
 def ring(m: int, degree: int) -> list[set[int]]:
     """Everybody's neighbours, as the graph has them."""
     names = tuple(f"{i:02}" for i in range(m))
-    graph = Graph(names, names, Plan(degree, 1, 0.0, 0.0))
+    graph = Graph(names, names, GraphPlan(degree, 1, 0.0, 0.0))
     return [{int(other) for other in graph.neighbours(name)} for name in names]
 
 
@@ -324,7 +324,7 @@ def test_order_and_neighbours_are_the_twin_s(case: dict[str, Any]) -> None:
     n = len(participants)
     graph = Graph.of(bytes.fromhex(case["context"]), participants, n, Policy())
     assert graph.circle == tuple(case["circle"])
-    graph = Graph(participants, graph.circle, Plan(case["degree"], 1, 0.0, 0.0))
+    graph = Graph(participants, graph.circle, GraphPlan(case["degree"], 1, 0.0, 0.0))
     for name, near in case["neighbours"].items():
         assert graph.neighbours(name) == tuple(near)
 

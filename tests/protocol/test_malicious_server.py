@@ -15,8 +15,9 @@ from attacker import Attacker, changes_of
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client
-from fedforget.protocol.client_stages import Idle
+from fedforget.protocol.client_ledger import Leaving
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.client_stages import Resting
 from fedforget.protocol.errors import (
     AloneError,
     BadSignatureError,
@@ -32,7 +33,6 @@ from fedforget.protocol.errors import (
     WrongFederationError,
     WrongLengthError,
 )
-from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.history import (
     Place,
@@ -43,7 +43,6 @@ from fedforget.protocol.history import (
 )
 from fedforget.protocol.joining import check_adoption
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.ledger import Leaving
 from fedforget.protocol.membership import EVERYONE, Member, Membership
 from fedforget.protocol.messages import (
     Context,
@@ -57,6 +56,7 @@ from fedforget.protocol.messages import (
     view_of,
 )
 from fedforget.protocol.rules import Quorum, Requirements
+from fedforget.protocol.server_stages import Outgoing
 from parties import (
     MODEL,
     Everyone,
@@ -210,7 +210,7 @@ def test_one_notice_for_everybody_that_leaves_a_survivor_out_is_followed_by_nobo
             assert unchanged(client, before[name])
     for client in everyone.clients.values():
         client.receive(honest)
-        assert client.stage == Idle()
+        assert client.stage == Resting()
 
 
 def test_a_notice_of_another_attempt_needs_that_attempt_s_signatures() -> None:
@@ -1025,7 +1025,7 @@ def test_a_list_that_lies_about_who_came_is_refused_by_those_who_were_there() ->
     everyone.enrol("d000")
     honest = everyone.members([*everyone.names, "d000"])
     lie = came_with(honest, {"c003": 2, "c004": 2})
-    joiner = Client("d000", everyone.identities["d000"], everyone.federation, [lie], Histogram)
+    joiner = ClientSide("d000", everyone.identities["d000"], everyone.federation, [lie], Histogram)
     assert joiner.membership == lie
     for name in everyone.names:
         with pytest.raises(ForkError):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedforget.protocol import messages
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import BadSignatureError, MalformedError, ProtocolError
 from fedforget.protocol.history import link_of
 from fedforget.protocol.keys import Identity, PublicKey
@@ -41,7 +41,7 @@ from fedforget.protocol.messages import (
     seal,
     view_of,
 )
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
 from parties import (
     ANSWERED,
     MODEL,
@@ -524,7 +524,7 @@ def recorded() -> tuple[Everyone, tuple[bytes, ...], tuple[bytes, ...]]:
     return everyone, asked, said
 
 
-def parties_at(step: int) -> tuple[Client, Server]:
+def parties_at(step: int) -> tuple[ClientSide, ServerSide]:
     """A client and the server somewhere in the second round."""
     everyone, asked, _ = recorded()
     client, server = everyone.new_client("c000"), everyone.new_server()
@@ -608,7 +608,7 @@ def noisy(draw: st.DrawFn, data: bytes) -> bytes:
     return bytes(out)
 
 
-def only_named_errors(client: Client, server: Server, data: bytes) -> None:
+def only_named_errors(client: ClientSide, server: ServerSide, data: bytes) -> None:
     """Either party takes what is legal, or refuses by name and stays as it was."""
     before = state_of(client)
     try:

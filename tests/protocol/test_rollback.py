@@ -13,8 +13,9 @@ import pytest
 from attacker import Attacker
 from msgspec.structs import replace
 
-from fedforget.protocol.client import Client
-from fedforget.protocol.client_stages import Advertised, Consented, Idle, Sent, Shared
+from fedforget.protocol.client_ledger import ClientLedger, dump, load
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.client_stages import Advertised, Consented, Resting, Sent, Shared
 from fedforget.protocol.errors import (
     FullRoundNeededError,
     OlderDirectoryError,
@@ -22,11 +23,10 @@ from fedforget.protocol.errors import (
     SecondSurvivorSetError,
     TooFewError,
 )
-from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.keys import OneTimeKey
-from fedforget.protocol.ledger import Ledger, dump, load
 from fedforget.protocol.memory import freeze, thaw
 from fedforget.protocol.messages import Delivery, Open, Roster, Survivors
+from fedforget.protocol.server_stages import Outgoing
 from fedforget.scma import DecodeError, Elements, add, minus
 from parties import Everyone, Stage, body_of, changed, histogram, with_ledger
 
@@ -35,11 +35,11 @@ Image = tuple[bytes, bytes]
 """A client's ledger and its attempt, as they were at some moment."""
 
 
-def image_of(client: Client) -> Image:
+def image_of(client: ClientSide) -> Image:
     return dump(client.ledger), freeze(client)
 
 
-def rolled_back(everyone: Everyone, name: str, image: Image) -> Client:
+def rolled_back(everyone: Everyone, name: str, image: Image) -> ClientSide:
     """A client as it was, with a generator that goes on elsewhere."""
     client = everyone.new_client(name, load(image[0]))
     thaw(client, image[1])
@@ -297,7 +297,7 @@ def test_an_attempt_is_opened_once_even_when_it_is_forgotten() -> None:
         context = changed(everyone.context, attempt=attempt, salt=b"other")
         with pytest.raises(OutOfOrderError):
             client.receive(everyone.from_server(VICTIM, Open(()), context))
-    assert client.stage == Idle()
+    assert client.stage == Resting()
 
 
 def test_what_lasts_is_fixed_before_anything_is_said() -> None:
@@ -306,7 +306,7 @@ def test_what_lasts_is_fixed_before_anything_is_said() -> None:
     client = everyone.clients[VICTIM]
     messages = dict(everyone.server.open("full"))
     step = client.handle(messages[VICTIM])
-    stored: Ledger = load(dump(step.ledger))
+    stored: ClientLedger = load(dump(step.ledger))
     assert stored.pending is not None
     assert client.ledger.pending is None
     secrets = everyone.secrets_of(

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy import stats
 
+from fedforget.protocol.client_ledger import digest_of_input
 from fedforget.protocol.client_stages import Advertised, Consented, Revealed, Sent, Shared
 from fedforget.protocol.errors import (
     BadKeyError,
@@ -42,7 +43,6 @@ from fedforget.protocol.keys import (
     digest_of,
     digest_of_names,
 )
-from fedforget.protocol.ledger import digest_of_input
 from fedforget.protocol.masks import (
     AttemptSecrets,
     View,

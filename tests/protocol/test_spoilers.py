@@ -15,18 +15,18 @@ from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.client_stages import Shared
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
-from fedforget.protocol.gathering import Decided
 from fedforget.protocol.keys import digest_of_names
 from fedforget.protocol.masks import share_key
 from fedforget.protocol.messages import Body, Kind
+from fedforget.protocol.server_stages import Decided
 from fedforget.protocol.shares import SHARE_BYTES, fingerprint
 from parties import Everyone, Stage, body_of, histogram
 
 SPOILER = "c001"
-Twist = Callable[[Everyone, Client, Body], Body]
+Twist = Callable[[Everyone, ClientSide, Body], Body]
 
 
 def random_of(body: Any) -> Random:
@@ -36,7 +36,7 @@ def random_of(body: Any) -> Random:
 def garbage(to: Callable[[int], bool]) -> tuple[Stage, Twist]:
     """Ciphertexts that are none, to some neighbours."""
 
-    def twist(everyone: Everyone, client: Client, body: Any) -> Body:
+    def twist(everyone: Everyone, client: ClientSide, body: Any) -> Body:
         random = random_of(body)
         return replace(
             body,
@@ -50,14 +50,14 @@ def garbage(to: Callable[[int], bool]) -> tuple[Stage, Twist]:
 
 
 def low_order(*which: str) -> tuple[Stage, Twist]:
-    def twist(everyone: Everyone, client: Client, body: Any) -> Body:
+    def twist(everyone: Everyone, client: ClientSide, body: Any) -> Body:
         return replace(body, **dict.fromkeys(which, bytes(32)))
 
     return Stage.ADVERTISE, twist
 
 
 def wrong_reveal(part: str) -> tuple[Stage, Twist]:
-    def twist(everyone: Everyone, client: Client, body: Any) -> Body:
+    def twist(everyone: Everyone, client: ClientSide, body: Any) -> Body:
         shares = getattr(body, part)
         if not shares:
             return replace(body, keys=((client.name, bytes(33)),))
@@ -69,7 +69,7 @@ def wrong_reveal(part: str) -> tuple[Stage, Twist]:
 def no_polynomial(*, honest_hash: bool) -> tuple[Stage, Twist]:
     """Each share can be read and fits its hash, but they do not fit together."""
 
-    def twist(everyone: Everyone, client: Client, body: Any) -> Body:
+    def twist(everyone: Everyone, client: ClientSide, body: Any) -> Body:
         stage, random = client.stage, random_of(body)
         assert isinstance(stage, Shared)
         dealt = []
@@ -96,7 +96,7 @@ def another_seed() -> tuple[Stage, Twist]:
 def garbage_vector() -> tuple[Stage, Twist]:
     """Field elements of the right number, and no encoding of anything."""
 
-    def twist(everyone: Everyone, client: Client, body: Any) -> Body:
+    def twist(everyone: Everyone, client: ClientSide, body: Any) -> Body:
         context = everyone.server.stage.context
         codec = everyone.federation.codec(context.capacity, context.salt)
         elements = codec.unpack(body.masked_vector)
@@ -107,7 +107,7 @@ def garbage_vector() -> tuple[Stage, Twist]:
 
 
 def false_complaints(count: int | None) -> tuple[Stage, Twist]:
-    def twist(everyone: Everyone, client: Client, body: Any) -> Body:
+    def twist(everyone: Everyone, client: ClientSide, body: Any) -> Body:
         others = tuple(name for name in everyone.server.stage.sharers if name != client.name)
         return replace(body, unreadable=others[:count])
 

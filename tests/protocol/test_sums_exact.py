@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client_stages import Idle, Revealed
+from fedforget.protocol.client_stages import Resting, Revealed
 from fedforget.protocol.errors import OutOfOrderError, RoundAbortedError, SecondSurvivorSetError
-from fedforget.protocol.gathering import Result, Unmasking
 from fedforget.protocol.graph import Policy, plan
 from fedforget.protocol.messages import Kind
+from fedforget.protocol.server_stages import RoundResult, Unmasking
 from fedforget.runtime.rounds import run_round
 from parties import (
     ANSWERED,
@@ -73,7 +73,7 @@ def next_round_succeeds(everyone: Everyone) -> None:
     assert survivors == (everyone.names if lock is None else lock.alive)
     if some:
         assert attempt_of(everyone, "full", {}) == everyone.names
-    assert {type(client.stage) for client in everyone.clients.values()} == {Idle}
+    assert {type(client.stage) for client in everyone.clients.values()} == {Resting}
     links = {client.ledger.place.link for client in everyone.clients.values()}
     assert links == {everyone.server.ledger.place.link}
 
@@ -119,7 +119,7 @@ def test_the_runner_gives_the_same() -> None:
     everyone = Everyone(5, seed="runner")
     totals: list[Histogram] = []
 
-    def take_over(result: Result) -> bytes:
+    def take_over(result: RoundResult) -> bytes:
         totals.append(result.total)
         return bytes(32)
 

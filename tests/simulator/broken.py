@@ -9,13 +9,12 @@ from unittest.mock import patch
 from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol import client as client_module
-from fedforget.protocol.client import Client
-from fedforget.protocol.client_stages import Consented, Sent, Shared, Stage, Step
+from fedforget.protocol import client_side as client_module
+from fedforget.protocol.client_ledger import ClientLedger, Event, Followed, Lock, Pending
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.client_stages import ClientStage, ClientStep, Consented, Sent, Shared
 from fedforget.protocol.errors import AloneError, Finding, OlderDirectoryError, ProtocolError
-from fedforget.protocol.gathering import Decided, Outgoing, Result
 from fedforget.protocol.history import Place
-from fedforget.protocol.ledger import Event, Followed, Ledger, Lock, Pending
 from fedforget.protocol.masks import AttemptSecrets, View, self_mask
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import (
@@ -31,7 +30,8 @@ from fedforget.protocol.messages import (
     Unmask,
 )
 from fedforget.protocol.rules import Requirements
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
+from fedforget.protocol.server_stages import Decided, Outgoing, RoundResult
 from fedforget.scma import add
 from simulator.hosts import ClientHost, ServerHost
 from simulator.parties import Parties
@@ -39,24 +39,24 @@ from simulator.parties import Parties
 # -- clients that a lying server can use -------------------------------------------------------
 
 
-class SignsAnySurvivors(Client):
+class SignsAnySurvivors(ClientSide):
     """Does not remember for whom it has signed."""
 
-    def _check_signed(self, ledger: Ledger, context: Context, alive: tuple[str, ...]) -> None:
+    def _check_signed(self, ledger: ClientLedger, context: Context, alive: tuple[str, ...]) -> None:
         pass
 
     def _check_still_there(self, lock: Lock, names: tuple[str, ...]) -> None:
         pass
 
 
-class ForgetsAtANewList(Client):
+class ForgetsAtANewList(ClientSide):
     """Remembers for whom it has signed under this list only."""
 
     def _check_still_there(self, lock: Lock, names: tuple[str, ...]) -> None:
         pass
 
 
-class NeedsNobody(Client):
+class NeedsNobody(ClientSide):
     """Goes on however few are left."""
 
     def _requirements(self, context: Context) -> Requirements:
@@ -64,25 +64,27 @@ class NeedsNobody(Client):
         return replace(needed, everyone=False, present=1)
 
 
-class RevealsUnsigned(Client):
+class RevealsUnsigned(ClientSide):
     """Does not look at the signatures of the others."""
 
     def _reveal(
         self, stage: Consented, unmask: Unmask, message: bytes
-    ) -> tuple[Stage, Ledger, Body]:
+    ) -> tuple[ClientStage, ClientLedger, Body]:
         with patch.object(client_module, "check_consents", lambda *arguments: None):
             return super()._reveal(stage, unmask, message)
 
 
-class FollowsAnything(Client):
+class FollowsAnything(ClientSide):
     """Does not look at the signatures of a notice."""
 
-    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+    def _with_notice(
+        self, ledger: ClientLedger, letter: Letter
+    ) -> tuple[ClientLedger, tuple[Event, ...]]:
         with patch.object(client_module, "check_consents", lambda *arguments: None):
             return super()._with_notice(ledger, letter)
 
 
-class JoinsAloneUnknowingly(Client):
+class JoinsAloneUnknowingly(ClientSide):
     """Does not count who joins with it."""
 
     def _check_joining(self, *arguments: object) -> None:
@@ -100,14 +102,16 @@ class AdoptsAnyList(ClientHost):
             self.alone = alone
 
 
-class LetsOneLeave(Client):
+class LetsOneLeave(ClientSide):
     """Does not count the leavers."""
 
-    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[Stage, Ledger, Body]:
+    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[ClientStage, ClientLedger, Body]:
         with patch.object(client_module, "check_leavers", lambda *arguments: None):
             return super()._consent(stage, survivors)
 
-    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+    def _with_notice(
+        self, ledger: ClientLedger, letter: Letter
+    ) -> tuple[ClientLedger, tuple[Event, ...]]:
         with patch("fedforget.protocol.history.check_leavers", lambda *arguments: None):
             return super()._with_notice(ledger, letter)
 
@@ -116,23 +120,25 @@ def _one_group(membership: Membership, counted: Iterable[str]) -> list[frozenset
     return [frozenset(name for name in counted if name in membership)]
 
 
-class LetsGroupsPart(Client):
+class LetsGroupsPart(ClientSide):
     """Counts all leavers together, whoever came with whom."""
 
-    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+    def _plain_input(self, ledger: ClientLedger, context: Context, opening: Open) -> Histogram:
         with patch.object(client_module, "groups_of", _one_group):
             return super()._plain_input(ledger, context, opening)
 
-    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[Stage, Ledger, Body]:
+    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[ClientStage, ClientLedger, Body]:
         with patch("fedforget.protocol.rules.groups_of", _one_group):
             return super()._consent(stage, survivors)
 
-    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+    def _with_notice(
+        self, ledger: ClientLedger, letter: Letter
+    ) -> tuple[ClientLedger, tuple[Event, ...]]:
         with patch("fedforget.protocol.rules.groups_of", _one_group):
             return super()._with_notice(ledger, letter)
 
 
-class MasksFromTheAttemptAlone(Client):
+class MasksFromTheAttemptAlone(ClientSide):
     """Its masks follow from the attempt, and not from fresh bytes and the input."""
 
     def _secrets(self, context: Context, pending: Pending | None = None) -> AttemptSecrets:
@@ -143,52 +149,52 @@ class MasksFromTheAttemptAlone(Client):
 # -- clients that are wrong by themselves ------------------------------------------------------
 
 
-class MovesBaseEarly(Client):
+class MovesBaseEarly(ClientSide):
     """Takes for counted what it has only sent."""
 
-    def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
+    def _send(self, stage: Shared, delivery: Delivery) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._send(stage, delivery)
         assert ledger.pending is not None
         return after, with_fields(ledger, base=ledger.pending.plain_input), body
 
 
-class CountsPendingTwice(Client):
+class CountsPendingTwice(ClientSide):
     """Overlooks that a commit has counted its change, and sends it again."""
 
     def _moved(
-        self, ledger: Ledger, after: Place, context: Context, notice: Notice, data: bytes
-    ) -> tuple[Ledger, Followed]:
+        self, ledger: ClientLedger, after: Place, context: Context, notice: Notice, data: bytes
+    ) -> tuple[ClientLedger, Followed]:
         moved, event = super()._moved(ledger, after, context, notice, data)
         return with_fields(moved, base=ledger.base), event
 
 
-class SendsAnOldHistogram(Client):
+class SendsAnOldHistogram(ClientSide):
     """Keeps what it fixed for an earlier attempt, and sends that again."""
 
     _first: Histogram | None = None
 
-    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+    def _plain_input(self, ledger: ClientLedger, context: Context, opening: Open) -> Histogram:
         fixed = super()._plain_input(ledger, context, opening)
         self._first = self._first or fixed
         return self._first
 
 
-class RevealsTooMuch(Client):
+class RevealsTooMuch(ClientSide):
     """Reveals its shares of everybody's masking key."""
 
     def _reveal(
         self, stage: Consented, unmask: Unmask, message: bytes
-    ) -> tuple[Stage, Ledger, Body]:
+    ) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._reveal(stage, unmask, message)
         assert isinstance(body, Reveal)
         keys = tuple((name, shares[1]) for name, shares in sorted(stage.held.items()))
         return after, ledger, Reveal(body.seeds, keys)
 
 
-class SendsInTheClear(Client):
+class SendsInTheClear(ClientSide):
     """Forgets to put its masks on."""
 
-    def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
+    def _send(self, stage: Shared, delivery: Delivery) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._send(stage, delivery)
         assert isinstance(body, Masked)
         codec = self.federation.codec(stage.context.capacity, stage.context.salt)
@@ -197,10 +203,10 @@ class SendsInTheClear(Client):
         return after, ledger, with_fields(body, masked_vector=codec.pack(vector))
 
 
-class MasksForItselfAlone(Client):
+class MasksForItselfAlone(ClientSide):
     """Leaves the masks for its neighbours out: the sum is right, and each vector can be read."""
 
-    def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
+    def _send(self, stage: Shared, delivery: Delivery) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._send(stage, delivery)
         assert isinstance(body, Masked)
         codec = self.federation.codec(stage.context.capacity, stage.context.salt)
@@ -212,7 +218,7 @@ class MasksForItselfAlone(Client):
         return after, ledger, with_fields(body, masked_vector=codec.pack(vector))
 
 
-def _change(ledger: Ledger, context: Context) -> Histogram:
+def _change(ledger: ClientLedger, context: Context) -> Histogram:
     assert ledger.pending is not None
     if context.kind == "full":
         return ledger.pending.plain_input
@@ -220,10 +226,10 @@ def _change(ledger: Ledger, context: Context) -> Histogram:
     return ledger.pending.plain_input - ledger.base
 
 
-class RemembersRefusals(Client):
+class RemembersRefusals(ClientSide):
     """Changes its ledger although it refuses the message."""
 
-    def handle(self, data: bytes) -> Step:
+    def handle(self, data: bytes) -> ClientStep:
         try:
             return super().handle(data)
         except ProtocolError:
@@ -231,12 +237,12 @@ class RemembersRefusals(Client):
             raise
 
 
-class TrustsItsDirectory(Client):
+class TrustsItsDirectory(ClientSide):
     """Goes on with an older directory as if nothing had been counted since."""
 
     def _moved(
-        self, ledger: Ledger, after: Place, context: Context, notice: Notice, data: bytes
-    ) -> tuple[Ledger, Followed]:
+        self, ledger: ClientLedger, after: Place, context: Context, notice: Notice, data: bytes
+    ) -> tuple[ClientLedger, Followed]:
         try:
             return super()._moved(ledger, after, context, notice, data)
         except OlderDirectoryError:
@@ -244,20 +250,20 @@ class TrustsItsDirectory(Client):
             return moved, Followed(context.round, data, context, None, False)
 
 
-class TakesTheBackupForTheTruth(Client):
+class TakesTheBackupForTheTruth(ClientSide):
     """Goes on with an older directory in full rounds, and brings back what was forgotten."""
 
     def _moved(
-        self, ledger: Ledger, after: Place, context: Context, notice: Notice, data: bytes
-    ) -> tuple[Ledger, Followed]:
+        self, ledger: ClientLedger, after: Place, context: Context, notice: Notice, data: bytes
+    ) -> tuple[ClientLedger, Followed]:
         recovering = with_fields(ledger, recovering=True)
         return super()._moved(recovering, after, context, notice, data)
 
 
-class LeavesWithoutTheOthers(Client):
+class LeavesWithoutTheOthers(ClientSide):
     """Sends nothing as soon as it wants to leave."""
 
-    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+    def _plain_input(self, ledger: ClientLedger, context: Context, opening: Open) -> Histogram:
         try:
             fixed = super()._plain_input(ledger, context, opening)
         except AloneError:
@@ -274,7 +280,7 @@ class KeepsItsLedgerToItself(ClientHost):
 class SendsBeforeItStores(ClientHost):
     """Sends the answer first; a kill in between leaves it with the directory of before."""
 
-    def _conclude(self, data: bytes, step: Step) -> bytes | None:
+    def _conclude(self, data: bytes, step: ClientStep) -> bytes | None:
         stored = self.directory
         self._store(data, step)
         if self._fate.strikes("client_killed_before_storing"):
@@ -286,7 +292,7 @@ class SendsBeforeItStores(ClientHost):
 # -- servers -----------------------------------------------------------------------------------
 
 
-class CountsTheVanished(Server):
+class CountsTheVanished(ServerSide):
     """Its notice counts all who shared secrets, also those whose vectors never came."""
 
     def _decide(self, stage):  # type: ignore[no-untyped-def]
@@ -296,7 +302,7 @@ class CountsTheVanished(Server):
         return messages
 
 
-class AcceptsAnyShares(Server):
+class AcceptsAnyShares(ServerSide):
     """Takes shares that it has not asked for, and uses those that it has."""
 
     def _check_answer(self, stage, name: str, body: Body) -> None:  # type: ignore[no-untyped-def]
@@ -310,7 +316,7 @@ class AcceptsAnyShares(Server):
         return super()._unmasked(stage)
 
 
-class ForgetsWhoSigned(Server):
+class ForgetsWhoSigned(ServerSide):
     """Invites everybody after an attempt whose survivors were signed."""
 
     def _list_survivors(self, stage):  # type: ignore[no-untyped-def]
@@ -319,7 +325,7 @@ class ForgetsWhoSigned(Server):
         return messages
 
 
-class RepeatsNoNotice(Server):
+class RepeatsNoNotice(ServerSide):
     """Does not tell of earlier commits when it opens a round."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
@@ -327,11 +333,11 @@ class RepeatsNoNotice(Server):
         self._notices = lambda after: ()
 
 
-class BlamesTheComplainer(Server):
+class BlamesTheComplainer(ServerSide):
     """Takes whoever complains of a share for the one who spoils."""
 
     def _list_survivors(self, stage):  # type: ignore[no-untyped-def]
-        with patch("fedforget.protocol.server.judge", _blame_the_complainer):
+        with patch("fedforget.protocol.server_side.judge", _blame_the_complainer):
             return super()._list_survivors(stage)
 
 
@@ -342,7 +348,7 @@ def _blame_the_complainer(
     return [Finding((name,), f"{name} complains") for name in names]
 
 
-class NamesNobody(Server):
+class NamesNobody(ServerSide):
     """Keeps no findings: whoever spoils can go on for ever."""
 
     def _find(self, finding: Finding) -> None:
@@ -353,7 +359,7 @@ class NamesNobody(Server):
 class StoresInTwoSteps(ServerHost):
     """Stores the aggregate first and the ledger afterwards, and may die in between."""
 
-    def _outcome(self, result: Result) -> tuple[Histogram, bytes]:
+    def _outcome(self, result: RoundResult) -> tuple[Histogram, bytes]:
         aggregate, model = super()._outcome(result)
         self.store = replace(self.store, aggregate=aggregate, model=model)
         return aggregate, model
@@ -362,9 +368,9 @@ class StoresInTwoSteps(ServerHost):
 class CommitsTwice(ServerHost):
     """Takes its last result over once more when it was killed before it could tell of it."""
 
-    _result: Result | None = None
+    _result: RoundResult | None = None
 
-    def _outcome(self, result: Result) -> tuple[Histogram, bytes]:
+    def _outcome(self, result: RoundResult) -> tuple[Histogram, bytes]:
         self._result = result
         return super()._outcome(result)
 

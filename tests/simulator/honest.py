@@ -29,7 +29,11 @@ from fedforget.protocol.errors import (
     WrongFederationError,
 )
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.gathering import (
+from fedforget.protocol.graph import Policy, PolicyError
+from fedforget.protocol.keys import Identity
+from fedforget.protocol.membership import SERVER, Membership, SignedMembership
+from fedforget.protocol.messages import Context, Kind, Letter, Payload, Present
+from fedforget.protocol.server_stages import (
     Advertising,
     Asking,
     Consenting,
@@ -38,10 +42,6 @@ from fedforget.protocol.gathering import (
     Masking,
     Outgoing,
 )
-from fedforget.protocol.graph import Policy, PolicyError
-from fedforget.protocol.keys import Identity
-from fedforget.protocol.membership import SERVER, Membership, SignedMembership
-from fedforget.protocol.messages import Context, Kind, Letter, Payload, Present
 from simulator.data import Data, DrawnData, RecordData
 from simulator.faults import Fate, KilledError, Rates, ViolationError
 from simulator.hosts import Answer, ClientHost

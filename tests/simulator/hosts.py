@@ -13,21 +13,21 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client import Client
-from fedforget.protocol.client_stages import Step
+from fedforget.protocol.client_ledger import Followed, Leaving, dump, load
+from fedforget.protocol.client_ledger import Ledger as ClientLedger
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.client_stages import ClientStep
 from fedforget.protocol.errors import OlderDirectoryError, ProtocolError
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.gathering import Ledger as ServerLedger
-from fedforget.protocol.gathering import Outgoing, Result
 from fedforget.protocol.history import link_of
 from fedforget.protocol.joining import check_adoption
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.ledger import Followed, Leaving, dump, load
-from fedforget.protocol.ledger import Ledger as ClientLedger
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.memory import freeze, thaw
 from fedforget.protocol.messages import Kind, Letter, Notice
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
+from fedforget.protocol.server_stages import Outgoing, Result
+from fedforget.protocol.server_stages import ServerLedger as ServerLedger
 from simulator.data import Data, Model, Records
 from simulator.faults import Fate, KilledError, ViolationError
 
@@ -59,7 +59,7 @@ class Answer:
     """A step that a client has stored, and what came of it."""
 
     message: bytes
-    step: Step
+    step: ClientStep
     before: ClientLedger
     taken: Histogram | None
     records: frozenset[int]
@@ -98,13 +98,13 @@ class ClientHost:
         data: Data,
         fate: Fate,
         observe: Callable[[ClientHost, Answer], None],
-        party: type[Client] = Client,
+        party: type[ClientSide] = ClientSide,
     ) -> None:
         self.name = name
         self.identity = identity
         self.federation = federation
         self.directory = Directory(None, ())
-        self.process: Client | None = None
+        self.process: ClientSide | None = None
         self.away = 0
         self.alone = False
         self.troubled = False
@@ -222,13 +222,13 @@ class ClientHost:
                 f" a message: {error}"
             )
 
-    def _conclude(self, data: bytes, step: Step) -> bytes | None:
+    def _conclude(self, data: bytes, step: ClientStep) -> bytes | None:
         self._die_if("client_killed_before_storing")
         self._store(data, step)
         self._die_if("client_killed_before_sending")
         return step.answer
 
-    def _store(self, data: bytes, step: Step) -> None:
+    def _store(self, data: bytes, step: ClientStep) -> None:
         assert self.process is not None
         before = self.process.ledger
         if self.keeps_backups:
@@ -272,7 +272,7 @@ class ClientHost:
         )
 
 
-def _client_state(client: Client) -> tuple[object, ...]:
+def _client_state(client: ClientSide) -> tuple[object, ...]:
     """What a message must leave as it was until its step is accepted; all of it is frozen."""
     return client.stage, client.ledger, client._last, client.membership
 
@@ -305,14 +305,14 @@ class ServerHost:
         signed: SignedMembership,
         data: Data,
         fate: Fate,
-        party: type[Server] = Server,
+        party: type[ServerSide] = ServerSide,
     ) -> None:
         self.identity = identity
         self.federation = federation
         empty = Histogram(len(federation.levels))
         model = data.new_model().follow(empty, None)
         self.store = ServerStore(ServerLedger(), (signed,), empty, model)
-        self.process: Server | None = None
+        self.process: ServerSide | None = None
         self._data = data
         self._fate = fate
         self._party = party
@@ -338,7 +338,7 @@ class ServerHost:
         self.process = None
 
     @property
-    def running(self) -> Server:
+    def running(self) -> ServerSide:
         assert self.process is not None
         return self.process
 
@@ -426,7 +426,7 @@ class ServerHost:
         return found
 
 
-def _server_state(server: Server) -> tuple[object, ...]:
+def _server_state(server: ServerSide) -> tuple[object, ...]:
     """What a refusal must leave as it was."""
     gathering = getattr(server.stage, "gathering", None)
     total = getattr(server.stage, "masked_total", None)

@@ -15,12 +15,12 @@ from random import Random
 
 from msgspec.structs import replace
 
+from fedforget.protocol.client_ledger import Followed
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import Place, counted_after, place_of
 from fedforget.protocol.keys import Agreement, Identity
-from fedforget.protocol.ledger import Followed
 from fedforget.protocol.membership import EVERYONE, SERVER, Membership, SignedMembership
 from fedforget.protocol.messages import (
     SEALED_SHARES_BYTES,

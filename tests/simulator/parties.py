@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedforget.protocol.client import Client
-from fedforget.protocol.server import Server
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.server_side import ServerSide
 from simulator.hosts import ClientHost, ServerHost
 
 
@@ -13,7 +13,7 @@ from simulator.hosts import ClientHost, ServerHost
 class Parties:
     """The classes of clients, of the server, and of what they store."""
 
-    client: type[Client] = Client
-    server: type[Server] = Server
+    client: type[ClientSide] = ClientSide
+    server: type[ServerSide] = ServerSide
     client_host: type[ClientHost] = ClientHost
     server_host: type[ServerHost] = ServerHost

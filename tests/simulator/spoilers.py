@@ -7,9 +7,9 @@ from random import Random
 
 from msgspec.structs import replace
 
-from fedforget.protocol.client import Client
-from fedforget.protocol.client_stages import Advertised, Consented, Shared, Stage
-from fedforget.protocol.ledger import Event, Ledger
+from fedforget.protocol.client_ledger import ClientLedger, Event
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.client_stages import Advertised, ClientStage, Consented, Shared
 from fedforget.protocol.messages import (
     Advertise,
     Body,
@@ -52,7 +52,7 @@ class Mischief:
         return True
 
 
-class Spoiler(Client):
+class Spoiler(ClientSide):
     """A member that may do something wrong."""
 
     mischief: Mischief
@@ -61,7 +61,7 @@ class Spoiler(Client):
 class GarbageToAll(Spoiler):
     """Its ciphertexts are noise."""
 
-    def _share(self, stage: Advertised, roster: Roster) -> tuple[Stage, Ledger, Body]:
+    def _share(self, stage: Advertised, roster: Roster) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._share(stage, roster)
         assert isinstance(body, Shares)
         if body.dealt and self.mischief.strikes():
@@ -76,8 +76,8 @@ class GarbageToAll(Spoiler):
 class GarbageToOne(GarbageToAll):
     """The ciphertext for one neighbour is noise."""
 
-    def _share(self, stage: Advertised, roster: Roster) -> tuple[Stage, Ledger, Body]:
-        after, ledger, body = Client._share(self, stage, roster)
+    def _share(self, stage: Advertised, roster: Roster) -> tuple[ClientStage, ClientLedger, Body]:
+        after, ledger, body = ClientSide._share(self, stage, roster)
         assert isinstance(body, Shares)
         if body.dealt and self.mischief.strikes():
             at = self.mischief.rng.randrange(len(body.dealt))
@@ -92,7 +92,7 @@ class LowOrderKeys(Spoiler):
 
     def _open(
         self, context: Context, opening: Open
-    ) -> tuple[Stage, Ledger, Body, tuple[Event, ...]]:
+    ) -> tuple[ClientStage, ClientLedger, Body, tuple[Event, ...]]:
         after, ledger, body, events = super()._open(context, opening)
         assert isinstance(body, Advertise)
         if self.mischief.strikes():
@@ -108,7 +108,7 @@ class WrongReveals(Spoiler):
 
     def _reveal(
         self, stage: Consented, unmask: Unmask, message: bytes
-    ) -> tuple[Stage, Ledger, Body]:
+    ) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._reveal(stage, unmask, message)
         assert isinstance(body, Reveal)
         if self.mischief.strikes():
@@ -123,7 +123,7 @@ class WrongReveals(Spoiler):
 class SharesThatDoNotFit(Spoiler):
     """Its shares fit their hashes, and lie on no polynomial that gives its seed."""
 
-    def _share(self, stage: Advertised, roster: Roster) -> tuple[Stage, Ledger, Body]:
+    def _share(self, stage: Advertised, roster: Roster) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._share(stage, roster)
         assert isinstance(body, Shares)
         assert isinstance(after, Shared)
@@ -140,7 +140,7 @@ class SharesThatDoNotFit(Spoiler):
 class GarbageVector(Spoiler):
     """Its vector encodes nothing."""
 
-    def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
+    def _send(self, stage: Shared, delivery: Delivery) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._send(stage, delivery)
         assert isinstance(body, Masked)
         if self.mischief.strikes():
@@ -155,7 +155,7 @@ class GarbageVector(Spoiler):
 class FalseComplaints(Spoiler):
     """It says that it cannot read shares that it can read."""
 
-    def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
+    def _send(self, stage: Shared, delivery: Delivery) -> tuple[ClientStage, ClientLedger, Body]:
         after, ledger, body = super()._send(stage, delivery)
         assert isinstance(body, Masked)
         near = [one.name for one in delivery.dealt]
@@ -176,6 +176,6 @@ SPOILERS: dict[str, type[Spoiler]] = {
 }
 
 
-def spoiler(kind: str, mischief: Mischief) -> type[Client]:
+def spoiler(kind: str, mischief: Mischief) -> type[ClientSide]:
     """A class of clients that spoil in this way, whenever this mischief strikes."""
     return type(SPOILERS[kind].__name__, (SPOILERS[kind],), {"mischief": mischief})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.ledger import Followed, Ledger
+from fedforget.protocol.client_ledger import ClientLedger, Followed
 from fedforget.protocol.messages import Consent, Context, Letter, Masked, Notice, Survivors
 from simulator.data import Data
 from simulator.faults import ViolationError
@@ -133,7 +133,7 @@ class Truth:
                 f"{name} signed {before} and {survivors.alive} at one place under one list"
             )
 
-    def check_base(self, host: ClientHost, ledger: Ledger) -> None:
+    def check_base(self, host: ClientHost, ledger: ClientLedger) -> None:
         """A client that knows of the last commit knows what it is counted with."""
         if ledger.place.link != self._link or ledger.place.counted is None or host.quiet:
             return

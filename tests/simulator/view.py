@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedforget.clustering.histogram import Histogram
+from fedforget.protocol.client_ledger import ClientLedger, Followed
 from fedforget.protocol.errors import BadSignatureError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.keys import Agreement, AgreementKey, digest_of
-from fedforget.protocol.ledger import Followed, Ledger
 from fedforget.protocol.masks import View, pair_mask, self_mask
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import (
@@ -171,7 +171,12 @@ class ServerView:
                 self._reveals(name, context, body)
 
     def _check_signed(
-        self, name: str, context: Context, membership: Membership, ledger: Ledger, unmask: Unmask
+        self,
+        name: str,
+        context: Context,
+        membership: Membership,
+        ledger: ClientLedger,
+        unmask: Unmask,
     ) -> None:
         """Nobody reveals without enough signatures, its own included, on its own set."""
         survivors = self._signed[name, context.digest]
@@ -225,7 +230,7 @@ class ServerView:
         body: Masked,
     ) -> None:
         assert isinstance(delivery, Delivery)
-        ledger: Ledger = answer.step.ledger
+        ledger: ClientLedger = answer.step.ledger
         pending, counted = ledger.pending, ledger.place.counted
         assert pending is not None
         assert counted is not None
@@ -457,7 +462,7 @@ class ServerView:
         return join(held, dealing.graph.plan.threshold)
 
 
-def _leaves_unlisted(ledger: Ledger) -> bool:
+def _leaves_unlisted(ledger: ClientLedger) -> bool:
     """Whether a client sends nothing because it wants to leave, whoever leaves with it."""
     if ledger.leaving is None or ledger.pending is None or ledger.base is None:
         return False

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.baselines.federated import (
+from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
     Seconds,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fedforget.baselines.federated import (
+from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
     Seconds,

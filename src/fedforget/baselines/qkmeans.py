@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.baselines.federated import (
+from fedforget.baselines.federation import (
     CONSTRAINTS,
     check_fresh_ids,
     check_ids,
@@ -47,7 +47,7 @@ _LOSS_UNITS = 2.0**30
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class LossStep:
     """What one step of the iteration leaves behind for later deletions.
 
     Attributes
@@ -145,13 +145,13 @@ class QKMeans:
         centres = self._owner.clusters.seeds
         labels, d2 = nearest(values, centres)
         self._first_loss = loss = _integer_loss(d2, values.shape[1])
-        self.steps: list[Step] = []
+        self.steps: list[LossStep] = []
         for phase in self._phases[: self.max_iter if len(values) else 0]:
             sizes, sums = _tally(values, labels, len(centres))
             lattice = self._quantise(sizes, sums, centres, phase)
             moved = self._centres_of(lattice, phase)
             labels, d2 = nearest(values, moved)
-            step = Step(sizes, sums, lattice, _integer_loss(d2, values.shape[1]))
+            step = LossStep(sizes, sums, lattice, _integer_loss(d2, values.shape[1]))
             self.steps.append(step)
             if step.loss >= loss:
                 break
@@ -180,7 +180,7 @@ class QKMeans:
                 return False
             centres = self._centres_of(lattice, phase)
             labels, d2 = nearest(gone, centres)
-            step = Step(sizes, sums, lattice, old.loss - _integer_loss(d2, d))
+            step = LossStep(sizes, sums, lattice, old.loss - _integer_loss(d2, d))
             if (step.loss < loss) != (old.loss < loss_before):
                 return False
             steps.append(step)

@@ -24,7 +24,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from fedforget.baselines.federated import (
+from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
     Seconds,

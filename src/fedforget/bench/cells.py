@@ -79,7 +79,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Result:
+class CellResult:
     """A finished cell: what it was, what came out, and how long it took."""
 
     experiment: str
@@ -90,12 +90,12 @@ class Result:
     seconds: float
 
 
-class Store:
+class CellStore:
     """A folder of finished cells.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> store = Store(folder.name)
+    >>> store = CellStore(folder.name)
     >>> cell = Cell("squares", "none", 0, {"x": 3}, ("bench/cells.py",), lambda: {"y": 9})
     >>> store.find(cell) is None
     True
@@ -109,18 +109,18 @@ class Store:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def find(self, cell: Cell) -> Result | None:
+    def find(self, cell: Cell) -> CellResult | None:
         """The result of a cell that has been finished before."""
         try:
             held = json.loads((self.folder / cell.file_name).read_text(encoding="utf-8"))
-            return Result(**held)
+            return CellResult(**held)
         except (FileNotFoundError, json.JSONDecodeError, TypeError):
             return None  # a file that cannot be read is as good as none
 
-    def compute(self, cell: Cell) -> Result:
+    def compute(self, cell: Cell) -> CellResult:
         """Run a cell and keep what comes out."""
         value, seconds = timed(cell.run)
-        result = Result(
+        result = CellResult(
             cell.experiment,
             cell.dataset,
             cell.trial,

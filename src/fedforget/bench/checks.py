@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedforget.bench import paper
-from fedforget.bench.runner import Results
-from fedforget.bench.tables import (
+from fedforget.bench.result_tables import (
     label,
     mean_of,
     quiet_seconds,
@@ -18,6 +17,7 @@ from fedforget.bench.tables import (
     speed_up,
     times,
 )
+from fedforget.bench.runner import Results
 
 
 @dataclass(frozen=True)

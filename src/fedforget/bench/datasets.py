@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import datasets as bundled
 
-from fedforget.baselines.federated import check_values
+from fedforget.baselines.federation import check_values
 from fedforget.bench.splits import global_clusters, natural, non_iid
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import parse_ids

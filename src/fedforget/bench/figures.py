@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.bench.cells import Result
+from fedforget.bench.cells import CellResult
+from fedforget.bench.result_tables import METHODS, label
 from fedforget.bench.runner import Results
-from fedforget.bench.tables import METHODS, label
 
 STYLES: dict[str, tuple[str, Any, str]] = {
     "MUFC": ("#D55E00", "-", "MUFC as published"),
@@ -252,7 +252,7 @@ def _step(axis: Any, results: Results, experiment: str) -> None:
 
 
 def _sweep(
-    axis: Any, results: Results, cells: list[Result], key: str, methods: Sequence[str]
+    axis: Any, results: Results, cells: list[CellResult], key: str, methods: Sequence[str]
 ) -> None:
     reference = results.reference(cells[0].dataset)
     assert reference is not None
@@ -298,7 +298,7 @@ def _times(axis: Any, results: Results, experiment: str, dataset: str) -> None:
     _accumulated(axis, results.of(experiment, dataset))
 
 
-def _accumulated(axis: Any, cells: list[Result]) -> None:
+def _accumulated(axis: Any, cells: list[CellResult]) -> None:
     for method in METHODS:
         curves = [
             np.cumsum(one.value["seconds"][method])
@@ -412,7 +412,7 @@ def _chances(axis: Any, results: Results) -> None:
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
 
 
-def _lengths(axis: Any, cells: list[Result], key: str, words: str) -> None:
+def _lengths(axis: Any, cells: list[CellResult], key: str, words: str) -> None:
     across = [one.parameters[key] for one in cells]
     for code in ("bound", "SCMA", "Alg. 2", "IBLT"):
         colour, line, _ = STYLES[code]
@@ -428,7 +428,7 @@ def _lengths(axis: Any, cells: list[Result], key: str, words: str) -> None:
     axis.set_ylim(top=top)
 
 
-def _decoding(axis: Any, cells: list[Result], key: str, words: str) -> None:
+def _decoding(axis: Any, cells: list[CellResult], key: str, words: str) -> None:
     for code in ("SCMA", "Alg. 2", "IBLT", "dense"):
         colour, line, _ = STYLES[code]
         shown = [

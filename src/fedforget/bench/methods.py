@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from fedforget.baselines.dckmeans import DCKMeans
-from fedforget.baselines.federated import FederatedClustering
+from fedforget.baselines.federation import FederatedClustering
 from fedforget.baselines.kfed import kfed
 from fedforget.bench.datasets import Dataset
 from fedforget.clustering.distance import Floats

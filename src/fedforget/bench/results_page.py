@@ -11,8 +11,8 @@ from fedforget.bench.catalogue import EXPERIMENTS
 from fedforget.bench.cells import write_whole
 from fedforget.bench.checks import Check, all_checks
 from fedforget.bench.figures import Figure, all_figures
+from fedforget.bench.result_tables import ResultTable, all_tables, duration, label
 from fedforget.bench.runner import Results
-from fedforget.bench.tables import Table, all_tables, duration, label
 from fedforget.pages.templates import render
 
 _SECTIONS = (
@@ -66,7 +66,7 @@ def write_results(
 def _as_json(
     results: Results,
     checks: list[Check],
-    tables: list[Table],
+    tables: list[ResultTable],
     command: str,
     machine: dict[str, str],
     notes: dict[str, str],
@@ -105,7 +105,7 @@ def _as_json(
 
 def page(
     results: Results,
-    tables: list[Table],
+    tables: list[ResultTable],
     figures: list[Figure],
     checks: list[Check],
     command: str,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fedforget.bench.catalogue import EXPERIMENTS, reference_cell
-from fedforget.bench.cells import Cell, Result, Store, Value
+from fedforget.bench.cells import Cell, CellResult, CellStore, Value
 from fedforget.bench.plan import Library, Plan
 
 Watcher = Callable[[Cell, int, int], None]
@@ -19,9 +19,9 @@ class Results:
     """Finished cells, by experiment."""
 
     plan: Plan
-    cells: dict[str, list[Result]] = field(default_factory=lambda: defaultdict(list))
+    cells: dict[str, list[CellResult]] = field(default_factory=lambda: defaultdict(list))
 
-    def of(self, experiment: str, dataset: str | None = None) -> list[Result]:
+    def of(self, experiment: str, dataset: str | None = None) -> list[CellResult]:
         """The cells of an experiment, perhaps of one dataset only, by trial."""
         held = self.cells.get(experiment, [])
         return [one for one in held if dataset is None or one.dataset == dataset]
@@ -38,7 +38,7 @@ class Results:
 def run(
     plan: Plan,
     library: Library,
-    store: Store,
+    store: CellStore,
     experiments: Iterable[str] = tuple(EXPERIMENTS),
     watch: Watcher | None = None,
 ) -> Results:

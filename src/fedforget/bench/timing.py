@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from fedforget.baselines.federated import timed
+from fedforget.baselines.federation import timed
 
 __all__ = ["median_seconds", "timed"]
 

@@ -76,7 +76,7 @@ def _run(
 ) -> None:
     from fedforget.bench import machine
     from fedforget.bench.catalogue import chosen
-    from fedforget.bench.cells import Store
+    from fedforget.bench.cells import CellStore
     from fedforget.bench.results_page import write_results
     from fedforget.bench.runner import run
     from fedforget.cli.console import console, messages, progress_bar, safe, warm_up_kernels
@@ -102,7 +102,7 @@ def _run(
                 # A log has no use for a bar that moves.
                 messages.print(f"{number + 1}/{total} {safe(cell.label)}", soft_wrap=True)
 
-        results = run(plan, library, Store(out / "cells"), experiments, watch)
+        results = run(plan, library, CellStore(out / "cells"), experiments, watch)
     page = write_results(
         results,
         out,

@@ -70,7 +70,7 @@ class Patients:
 
 
 @dataclass(frozen=True)
-class Step:
+class DemoStep:
     """What happened, what it cost, and whether the model is that of a fresh fit.
 
     ``milliseconds`` are those of the clients and the server; the secure sum has its own, and its
@@ -159,7 +159,7 @@ class Story:
     def __init__(self, patients: Patients, newcomers: Patients, seed: int) -> None:
         self.patients, self.newcomers, self.seed = patients, newcomers, seed
         self.model = new_model(seed, "secure")
-        self.steps: list[Step] = []
+        self.steps: list[DemoStep] = []
         self.gone: list[Patients] = []
 
     def _record(self, title: str, happened: str, report: Report) -> None:
@@ -170,7 +170,7 @@ class Story:
             patients.values, clients=patients.hospital, ids=patients.ids
         )
         self.steps.append(
-            Step(
+            DemoStep(
                 title=title,
                 happened=happened,
                 patients=len(patients),
@@ -283,7 +283,7 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
     _show(story.steps, picture)
 
 
-def _show(steps: list[Step], picture: Path) -> None:
+def _show(steps: list[DemoStep], picture: Path) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("step", style="bold", max_width=8)
     table.add_column("touched and run again", min_width=26)

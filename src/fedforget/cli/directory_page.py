@@ -37,7 +37,7 @@ from fedforget.clustering.prf import Ints
 from fedforget.configuration import Configuration
 from fedforget.errors import FedforgetError
 from fedforget.pages.templates import grouped, render
-from fedforget.parties import client, receipts, server
+from fedforget.parties import client_party, receipts, server_party
 from fedforget.parties.federation_file import Feature, FederationFile
 from fedforget.parties.folders import write_private
 from fedforget.parties.log import LogError
@@ -68,15 +68,15 @@ def write_report(folder: Path, out: Path, as_json: bool) -> None:
 
 def report_of(folder: Path) -> tuple[str, str]:
     """What a directory is, ``"server"`` or ``"client"``, and its page."""
-    if (folder / server.STORE).is_file():
-        with server.open_server(folder) as one:
+    if (folder / server_party.STORE).is_file():
+        with server_party.open_server(folder) as one:
             return "server", server_page(one)
-    if (folder / client.STORE).is_file():
-        with client.open_client(folder) as other:
+    if (folder / client_party.STORE).is_file():
+        with client_party.open_client(folder) as other:
             return "client", client_page(other)
     raise FedforgetError(
         f"{folder} is neither a client's nor a server's directory"
-        f" (it has no {client.STORE} and no {server.STORE})"
+        f" (it has no {client_party.STORE} and no {server_party.STORE})"
     )
 
 
@@ -172,7 +172,7 @@ def _page(kind: str, name: str, **values: Any) -> str:
 # -- the server's page -----------------------------------------------------------------------------
 
 
-def server_page(party: server.ServerParty) -> str:
+def server_page(party: server_party.ServerParty) -> str:
     """The page of a server: the sum and the model, the rounds, the members, the log."""
     status, log, lists = party.status(), party.log(), party.lists()
     rounds = [entry for entry in log if entry["kind"] == "round"]
@@ -198,7 +198,7 @@ def server_page(party: server.ServerParty) -> str:
     )
 
 
-def _server_check(party: server.ServerParty) -> Checked:
+def _server_check(party: server_party.ServerParty) -> Checked:
     """What an audit says."""
     try:
         result = party.audit()
@@ -212,7 +212,7 @@ def _server_check(party: server.ServerParty) -> Checked:
     return Checked(True, words)
 
 
-def _picture_of_server(party: server.ServerParty) -> Picture:
+def _picture_of_server(party: server_party.ServerParty) -> Picture:
     """The model among the bins of the sum."""
     config, aggregate, model = party.config, party.aggregate(), party.model()
     bins, counts = aggregate.points(), aggregate.counts()
@@ -273,7 +273,7 @@ def _epochs(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 # -- the client's page -----------------------------------------------------------------------------
 
 
-def client_page(party: client.ClientParty) -> str:
+def client_page(party: client_party.ClientParty) -> str:
     """The page of a client, fit to be sent to others."""
     status, federation = party.status(), party.federation
     if federation is None:
@@ -296,7 +296,7 @@ def client_page(party: client.ClientParty) -> str:
     )
 
 
-def _client_check(party: client.ClientParty) -> Checked:
+def _client_check(party: client_party.ClientParty) -> Checked:
     """What an audit says, without the digests: few records could be guessed from theirs."""
     found = party.audit()
     if not found.passed:

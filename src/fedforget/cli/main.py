@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedforget import __version__
-from fedforget.cli import bench, client, flower, server
+from fedforget.cli import bench, client_commands, flower, server_commands
 
 app = typer.Typer(
     help="Cluster data that may not be pooled, and forget records that may not be kept.",
@@ -18,8 +18,8 @@ app = typer.Typer(
     # A traceback must never print the values of variables: they may be records or secrets.
     pretty_exceptions_show_locals=False,
 )
-app.add_typer(server.app, name="server")
-app.add_typer(client.app, name="client")
+app.add_typer(server_commands.app, name="server")
+app.add_typer(client_commands.app, name="client")
 app.add_typer(flower.app, name="flower")
 app.add_typer(bench.app, name="bench")
 app.command()(flower.simulate)
@@ -85,7 +85,7 @@ def round_(
 
     Example: `fedforget round server/ aarhus/ bologna/ coimbra/`
     """
-    from fedforget.cli.rounds import run_round
+    from fedforget.cli.round_command import run_round
 
     run_round(server, clients, full, as_json)
 
@@ -104,7 +104,7 @@ def verify(
 
     Example: `fedforget verify receipt-1.json --federation federation.toml`
     """
-    from fedforget.cli.receipts import verify_receipt
+    from fedforget.cli.given_files import verify_receipt
 
     verify_receipt(receipt, federation, ids_file, salt, as_json)
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
 from fedforget.clustering.distance import MAX_MAGNITUDE
-from fedforget.clustering.grid import SMALLEST_STEP, Grid
+from fedforget.clustering.grid import SMALLEST_STEP, Grid, Scale
 from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration, Representatives, ServerPoints
 from fedforget.digests import Digest
@@ -33,7 +33,6 @@ VERSION = 2
 MAX_BYTES = 16 << 20
 LONGEST_LINE = 4000
 """The longest line that this module writes, with the longest name of a column, is shorter."""
-Scale = Literal["none", "box"]
 
 
 class FederationFileError(FedforgetError, ValueError):

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fedforget.protocol.ledger import Event, Ledger
+from fedforget.protocol.client_ledger import ClientLedger, Event
 from fedforget.protocol.messages import Context
 
 
 @dataclass(frozen=True)
-class Idle:
+class Resting:
     """Between rounds."""
 
 
@@ -67,16 +67,16 @@ class Revealed:
     context: Context
 
 
-Stage = Idle | Advertised | Shared | Sent | Consented | Revealed
+ClientStage = Resting | Advertised | Shared | Sent | Consented | Revealed
 
 
 @dataclass(frozen=True)
-class Step:
+class ClientStep:
     """What handling a message came to; nothing of it has happened yet."""
 
     answer: bytes | None
-    stage: Stage
-    ledger: Ledger
+    stage: ClientStage
+    ledger: ClientLedger
     events: tuple[Event, ...]
     last: tuple[bytes, bytes | None]
 

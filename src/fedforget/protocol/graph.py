@@ -147,7 +147,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GraphPlan:
     """Degree of the graph, shares that give a secret, and log₂ of what may go wrong.
 
     ``threshold`` counts the owner's own share, so there are ``degree + 1`` in all.
@@ -160,7 +160,7 @@ class Plan:
     failure_log2: float
 
 
-def plan(n: int, policy: Policy, participants: int | None = None) -> Plan:
+def plan(n: int, policy: Policy, participants: int | None = None) -> GraphPlan:
     """The sparsest graph on the participants (all n on the list unless told otherwise) that keeps
     the policy's promises.
 
@@ -173,7 +173,7 @@ def plan(n: int, policy: Policy, participants: int | None = None) -> Plan:
 
 
 @lru_cache(maxsize=1024)
-def _plan(here: Thresholds, security_bits: int, reliability_bits: int) -> Plan:
+def _plan(here: Thresholds, security_bits: int, reliability_bits: int) -> GraphPlan:
     m = here.members
     if m > COMPLETE:
         for degree in range(2, m - 1, 2):
@@ -181,12 +181,12 @@ def _plan(here: Thresholds, security_bits: int, reliability_bits: int) -> Plan:
             if found is not None:
                 return found
     # Colluders alone are fewer than the signers, and whoever may end a round is enough.
-    return Plan(max(0, m - 1), here.signers, float("-inf"), float("-inf"))
+    return GraphPlan(max(0, m - 1), here.signers, float("-inf"), float("-inf"))
 
 
 def _sparse(
     here: Thresholds, degree: int, security_bits: int, reliability_bits: int
-) -> Plan | None:
+) -> GraphPlan | None:
     """The largest threshold that keeps the promises at this degree, if any does.
 
     The largest, because no round ends with more losses than are planned for, while more may collude
@@ -208,7 +208,7 @@ def _sparse(
     if not t or exposed > allowed:
         return None
     failure = Fraction(m * failing[degree - t], ways)
-    return Plan(degree, t, _log2(exposed) + TRIES_LOG2, _log2(failure))
+    return GraphPlan(degree, t, _log2(exposed) + TRIES_LOG2, _log2(failure))
 
 
 def _tails(n: int, bad: int, draws: int) -> list[int]:
@@ -240,7 +240,7 @@ class Graph:
 
     participants: tuple[str, ...]
     circle: tuple[str, ...]
-    plan: Plan
+    plan: GraphPlan
 
     @classmethod
     def of(cls, context: bytes, participants: Sequence[str], n: int, policy: Policy) -> Graph:

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from fedforget.protocol.client_ledger import ClientLedger, opened_since
 from fedforget.protocol.errors import AloneError, UnknownPartyError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.history import Place, check_list
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.ledger import Ledger, opened_since
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.rules import fewest_together, groups_of
 
 
-def newcomer(membership: Membership, n_features: int) -> Ledger:
+def newcomer(membership: Membership, n_features: int) -> ClientLedger:
     """The ledger of somebody who comes with this list."""
-    return replace(Ledger.new(n_features), place=Place.told_by(membership))
+    return replace(ClientLedger.new(n_features), place=Place.told_by(membership))
 
 
 def check_adoption(
@@ -26,7 +26,7 @@ def check_adoption(
     federation: Federation,
     lists: Sequence[Membership],
     new: Sequence[Membership],
-    ledger: Ledger | None,
+    ledger: ClientLedger | None,
     alone: bool,
 ) -> None:
     """Refuse lists that this client must not go on with.

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import msgspec
 
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.client_stages import (
     Advertised,
+    ClientStage,
     Consented,
-    Idle,
+    Resting,
     Revealed,
     Sent,
     Shared,
-    Stage,
 )
 from fedforget.protocol.errors import MalformedError
 
-_KINDS: dict[str, type[Stage]] = {
-    kind.__name__: kind for kind in (Idle, Advertised, Shared, Sent, Consented, Revealed)
+_KINDS: dict[str, type[ClientStage]] = {
+    kind.__name__: kind for kind in (Resting, Advertised, Shared, Sent, Consented, Revealed)
 }
 
 
@@ -32,14 +32,14 @@ class _Frozen(msgspec.Struct, array_like=True):
     last_answer: bytes | None
 
 
-def freeze(client: Client) -> bytes:
+def freeze(client: ClientSide) -> bytes:
     """Where a client stands in an attempt, secrets included."""
     message, answer = client._last
     stage = msgspec.Raw(msgspec.msgpack.encode(client.stage))
     return msgspec.msgpack.encode(_Frozen(type(client.stage).__name__, stage, message, answer))
 
 
-def thaw(client: Client, data: bytes) -> None:
+def thaw(client: ClientSide, data: bytes) -> None:
     """Take a client to where another process left it."""
     try:
         frozen = msgspec.msgpack.decode(data, type=_Frozen)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from fedforget import scma
 from fedforget.protocol.errors import BadShareError, ProtocolError, WrongLengthError
-from fedforget.protocol.gathering import Unmasking
 from fedforget.protocol.keys import Agreement, AgreementKey, digest_of
 from fedforget.protocol.masks import View, pair_mask, self_mask
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import Reveal
+from fedforget.protocol.server_stages import Unmasking
 from fedforget.protocol.shares import fingerprint, join
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedforget.errors import FedforgetError
-from fedforget.parties.client import ClientParty, open_client
-from fedforget.parties.server import ServerParty, open_server
+from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.messages import Kind
-from fedforget.runtime.driver import Committed, ask_everybody, drive
-
-Watch = Callable[[str], None]
+from fedforget.protocol.server_stages import Outgoing
+from fedforget.runtime.driver import Committed, Watch, ask_everybody, drive
 
 
 class RoundError(FedforgetError):

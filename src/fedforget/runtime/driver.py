@@ -8,17 +8,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
-from fedforget.protocol.gathering import Decided, Outgoing, Result
 from fedforget.protocol.messages import Kind, Present
-from fedforget.protocol.server import Server, highest_attempt
+from fedforget.protocol.server_side import ServerSide, highest_attempt
+from fedforget.protocol.server_stages import Decided, Outgoing, RoundResult
 from fedforget.report import Traffic
+
+Watch = Callable[[str], None]
+"""Told each stage as it begins."""
 
 
 class Host(Protocol):
     """A server and what it stores."""
 
     @property
-    def protocol(self) -> Server: ...
+    def protocol(self) -> ServerSide: ...
 
     def remember(self) -> None:
         """Store what must last, before messages go out."""
@@ -26,7 +29,7 @@ class Host(Protocol):
     def failed(self, error: RoundAbortedError) -> None:
         """Keep who took part in an attempt that failed, and who is to blame."""
 
-    def commit(self, result: Result, traffic: Traffic) -> list[Outgoing]:
+    def commit(self, result: RoundResult, traffic: Traffic) -> list[Outgoing]:
         """Take a result over, commit it, and give the notices."""
 
 
@@ -51,14 +54,14 @@ class Committed:
     """A committed round."""
 
     round: int
-    result: Result
+    result: RoundResult
     model: bytes
     traffic: Traffic
     findings: tuple[Finding, ...] = field(default=())
 
 
 def ask_everybody(
-    server: Server,
+    server: ServerSide,
     carrier: Carrier,
     traffic: Traffic | None = None,
     known: Mapping[str, Present] | None = None,
@@ -89,7 +92,7 @@ def drive(
     host: Host,
     kind: Kind | None,
     carrier: Carrier,
-    watch: Callable[[str], None] = lambda stage: None,
+    watch: Watch = lambda stage: None,
     *,
     ask: bool = True,
 ) -> Committed:
@@ -133,7 +136,7 @@ def drive(
     return Committed(place.round, result, place.model, traffic, findings)
 
 
-def _catch_up(server: Server, carrier: Carrier, traffic: Traffic) -> None:
+def _catch_up(server: ServerSide, carrier: Carrier, traffic: Traffic) -> None:
     """Bring commits to members who need them now, and ask those again who want to leave."""
     waiting = {
         name
@@ -148,9 +151,7 @@ def _catch_up(server: Server, carrier: Carrier, traffic: Traffic) -> None:
         ask_everybody(server, carrier, traffic, known)
 
 
-def _attempt(
-    host: Host, kind: Kind, carrier: Carrier, watch: Callable[[str], None], traffic: Traffic
-) -> None:
+def _attempt(host: Host, kind: Kind, carrier: Carrier, watch: Watch, traffic: Traffic) -> None:
     """From the opening to a sum; capacity may grow on the way."""
     server = host.protocol
     messages = server.open(kind)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
-from fedforget.protocol.gathering import Outgoing, Result
 from fedforget.protocol.messages import Kind
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
+from fedforget.protocol.server_stages import Outgoing, RoundResult
 from fedforget.report import Traffic
 from fedforget.runtime.driver import drive
 
@@ -18,9 +18,9 @@ class InProcess:
 
     def __init__(
         self,
-        server: Server,
-        clients: Mapping[str, Client],
-        model_of: Callable[[Result], bytes],
+        server: ServerSide,
+        clients: Mapping[str, ClientSide],
+        model_of: Callable[[RoundResult], bytes],
     ) -> None:
         self.protocol = server
         self._clients = clients
@@ -32,7 +32,7 @@ class InProcess:
     def failed(self, error: RoundAbortedError) -> None:
         """There is no log."""
 
-    def commit(self, result: Result, traffic: Traffic) -> list[Outgoing]:
+    def commit(self, result: RoundResult, traffic: Traffic) -> list[Outgoing]:
         return self.protocol.commit(self._model_of(result))
 
     def ask(self, question: bytes) -> Iterator[bytes]:
@@ -50,10 +50,10 @@ class InProcess:
 
 
 def run_round(
-    server: Server,
-    clients: Mapping[str, Client],
+    server: ServerSide,
+    clients: Mapping[str, ClientSide],
     kind: Kind | None,
-    model_of: Callable[[Result], bytes],
+    model_of: Callable[[RoundResult], bytes],
 ) -> Traffic:
     """Open a round, carry every message, and commit.
 

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.configuration import Configuration
-from fedforget.protocol.client import Client
+from fedforget.protocol.client_ledger import Leaving
+from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.gathering import Result
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.ledger import Leaving
 from fedforget.protocol.membership import Member, Membership
-from fedforget.protocol.server import Server
+from fedforget.protocol.server_side import ServerSide
+from fedforget.protocol.server_stages import RoundResult
 from fedforget.report import Name, Traffic
 from fedforget.runtime.rounds import run_round
 from fedforget.scma import Codec, DecodeError, add, next_capacity
@@ -123,8 +123,8 @@ class SecureSum:
         self._identities: dict[str, Identity] = {}
         self._capacities: dict[str, int] = {}
         self._current: dict[str, Histogram] = {}
-        self._clients: dict[str, Client] = {}
-        self._server: Server | None = None
+        self._clients: dict[str, ClientSide] = {}
+        self._server: ServerSide | None = None
         self._notices: list[bytes] = []
         self._counted = Histogram(self._n_features)
         self.traffic: Traffic | None = None
@@ -154,7 +154,7 @@ class SecureSum:
         server, changes = self._server, list[Histogram]()
         assert server is not None
 
-        def take_over(result: Result) -> bytes:
+        def take_over(result: RoundResult) -> bytes:
             total = result.total
             changes.append(total - self._counted if result.kind == "full" else total)
             return bytes(32)
@@ -178,7 +178,7 @@ class SecureSum:
         if server is None:
             self._notices = []
             self._counted = Histogram(self._n_features)
-            self._server = Server(
+            self._server = ServerSide(
                 self._identity, self._federation, membership, notices=self._notices_after
             )
         else:
@@ -192,8 +192,8 @@ class SecureSum:
     def _notices_after(self, round_number: int) -> Sequence[bytes]:
         return self._notices[round_number:]
 
-    def _new_client(self, label: str, membership: Membership) -> Client:
-        return Client(
+    def _new_client(self, label: str, membership: Membership) -> ClientSide:
+        return ClientSide(
             label,
             self._identities[label],
             self._federation,

@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import log
 
 from fedforget.errors import FedforgetError
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.protocol.errors import MalformedError, ProtocolError
 from fedforget.runtime.flower.envelope import AttemptMemory, checked, forget, seal_for
 from fedforget.runtime.flower.patience import patiently

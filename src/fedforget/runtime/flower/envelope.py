@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.parties.folders import write_private
-from fedforget.protocol.client import Client
-from fedforget.protocol.client_stages import Idle, Revealed
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.client_stages import Resting, Revealed
 from fedforget.protocol.errors import BadShareError, BadSignatureError, MalformedError
 from fedforget.protocol.keys import (
     KEY_BYTES,
@@ -102,7 +102,7 @@ class AttemptMemory:
         self._state = state
         self._record = record
 
-    def recall(self, client: Client) -> None:
+    def recall(self, client: ClientSide) -> None:
         """Take a client to where the last message left it, if that was in an attempt."""
         if "attempt" not in self._state or not self._path.exists():
             return
@@ -115,10 +115,10 @@ class AttemptMemory:
             return
         thaw(client, secret_attempt)
 
-    def keep(self, client: Client) -> None:
+    def keep(self, client: ClientSide) -> None:
         """Remember where a client is; nothing, if it is in no attempt any more."""
         self.wipe()
-        if isinstance(client.stage, Idle | Revealed):
+        if isinstance(client.stage, Resting | Revealed):
             return
         key = os.urandom(KEY_BYTES)
         write_private(self._path, key)

@@ -25,7 +25,7 @@ from msgspec import structs
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.folders import FolderInUseError
-from fedforget.parties.server import ServerParty, open_server
+from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import (
     FullRoundNeededError,
     MalformedError,
@@ -33,8 +33,8 @@ from fedforget.protocol.errors import (
     ProtocolError,
     RoundAbortedError,
 )
-from fedforget.protocol.gathering import Outgoing
 from fedforget.protocol.messages import Kind, Present
+from fedforget.protocol.server_stages import Outgoing
 from fedforget.runtime.directories import summary
 from fedforget.runtime.driver import ask_everybody, drive
 from fedforget.runtime.flower.envelope import RunKey
@@ -108,7 +108,7 @@ class RunConfig:
 def main(grid: Grid, context: Context) -> None:
     """Run the rounds that the run's configuration asks for."""
     config = RunConfig.read(context.run_config)
-    progress = Progress(config.folder / PROGRESS, context.run_id)
+    progress = RunProgress(config.folder / PROGRESS, context.run_id)
     progress("begin", rounds=config.rounds)
     advice: list[str] = []
     try:
@@ -136,7 +136,7 @@ def main(grid: Grid, context: Context) -> None:
         raise RunFailedError(f"failed with {type(error).__name__}") from None
 
 
-def _run(grid: Grid, config: RunConfig, progress: Progress, advice: list[str]) -> None:
+def _run(grid: Grid, config: RunConfig, progress: RunProgress, advice: list[str]) -> None:
     """All rounds of a run; ``advice`` gets what a person should do after the last of them."""
     post: Post | None = None
     for number in range(config.rounds):
@@ -156,7 +156,7 @@ def _run(grid: Grid, config: RunConfig, progress: Progress, advice: list[str]) -
             post.keep(server, kind)
 
 
-def _round(server: ServerParty, post: Post, kind: Kind, progress: Progress) -> None:
+def _round(server: ServerParty, post: Post, kind: Kind, progress: RunProgress) -> None:
     def watch(stage: str) -> None:
         _tell_stage(server, progress, stage)
 
@@ -174,7 +174,7 @@ def _round(server: ServerParty, post: Post, kind: Kind, progress: Progress) -> N
     )
 
 
-def _tell_stage(server: ServerParty, progress: Progress, stage: str) -> None:
+def _tell_stage(server: ServerParty, progress: RunProgress, stage: str) -> None:
     ledger = server.protocol.ledger
     number = ledger.place.round + 1
     progress("stage", round=number, attempt=ledger.attempt, stage=stage)
@@ -184,7 +184,7 @@ def _tell_stage(server: ServerParty, progress: Progress, stage: str) -> None:
 # -- who is there ------------------------------------------------------------------------------
 
 
-def _find_members(server: ServerParty, post: Post, progress: Progress, *, recover: bool) -> None:
+def _find_members(server: ServerParty, post: Post, progress: RunProgress, *, recover: bool) -> None:
     """Learn which node is which member, and what each knows; take over what the server has lost."""
     _ask(server, post, progress)
     problem = server.behind(server.protocol.present.values())
@@ -208,7 +208,7 @@ def _find_members(server: ServerParty, post: Post, progress: Progress, *, recove
         progress("missing", clients=missing)
 
 
-def _ask(server: ServerParty, post: Post, progress: Progress) -> None:
+def _ask(server: ServerParty, post: Post, progress: RunProgress) -> None:
     """Ask who is there, or only who has not said so in this run."""
     protocol = server.protocol
     known = post.begin_round(server)
@@ -233,7 +233,7 @@ def needs_full(name: str) -> str:
     return f'{name} needs a full round: start the run with kind="full", with everybody connected'
 
 
-class Progress:
+class RunProgress:
     """One line of JSON for everything that happens, for the owner of the server's directory.
 
     Lines are only ever added: another run may be between two of its rounds.
@@ -259,7 +259,7 @@ class Post:
     anybody who vanishes is.
     """
 
-    def __init__(self, grid: Grid, server: ServerParty, progress: Progress) -> None:
+    def __init__(self, grid: Grid, server: ServerParty, progress: RunProgress) -> None:
         self._grid = grid
         self._deadline = server.federation.protocol.deadline
         self._key = RunKey.fresh(server.identity, server.protocol.federation.identifier)

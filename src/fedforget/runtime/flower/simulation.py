@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,14 @@ import numpy as np
 from fedforget import __version__
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.prf import Ints
-from fedforget.parties.client import open_client
+from fedforget.parties.client_party import open_client
+from fedforget.runtime.driver import Watch
 from fedforget.runtime.flower.app_folder import write_app
 from fedforget.runtime.flower.network import Network, NetworkError
 from fedforget.runtime.flower.trial import make_federation
 
 PROGRESS = "flower.jsonl"
 STALLED_SECONDS = 600.0
-
-Watch = Callable[[str], None]
 
 
 def simulate(

@@ -12,9 +12,9 @@ from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Ints
 from fedforget.errors import FedforgetError
-from fedforget.parties.client import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
-from fedforget.parties.server import ServerParty, open_server
+from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.parties.tables import Table
 from fedforget.protocol.graph import Policy, PolicyError
 
@@ -25,7 +25,7 @@ class TrialError(FedforgetError):
     """A federation that cannot be made."""
 
 
-class Rows(Table):
+class MemoryTable(Table):
     """Records that are in memory already."""
 
     def __init__(self, ids: Ids, values: Floats, features: list[str]) -> None:
@@ -118,5 +118,5 @@ def make_federation(
         own = np.flatnonzero(owners == number)
         with open_client(folder) as client:
             client.join(federation, document)
-            client.import_table(Rows(own, values[own], features))
+            client.import_table(MemoryTable(own, values[own], features))
         progress()

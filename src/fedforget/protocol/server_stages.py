@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from fedforget import scma
 from fedforget.clustering.histogram import Histogram
+from fedforget.protocol.client_ledger import Lock
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import Place
-from fedforget.protocol.ledger import Lock
 from fedforget.protocol.messages import (
     Advertise,
     Body,
@@ -37,7 +37,7 @@ class Outgoing(NamedTuple):
     data: bytes
 
 
-class Ledger(Struct, frozen=True):
+class ServerLedger(Struct, frozen=True):
     """What the server must remember between rounds.
 
     Attributes
@@ -59,7 +59,7 @@ class Ledger(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Result:
+class RoundResult:
     """What a round found out: the sum of the survivors' histograms, or of their changes."""
 
     kind: Kind
@@ -181,13 +181,13 @@ class Decided:
     """The sum is known, and waits for its commit."""
 
     context: Context
-    result: Result
+    result: RoundResult
     view: bytes
     consents: tuple[tuple[str, bytes], ...]
     title = "commit"
 
 
-Stage = Idle | Asking | Advertising | Sharing | Masking | Consenting | Unmasking | Decided
+ServerStage = Idle | Asking | Advertising | Sharing | Masking | Consenting | Unmasking | Decided
 Running = Advertising | Sharing | Masking | Consenting | Unmasking
 
 ANSWERS: dict[type[Running], type[Body]] = {

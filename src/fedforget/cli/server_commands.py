@@ -77,7 +77,7 @@ def init(
         ModelPart,
         ProtocolPart,
     )
-    from fedforget.parties.server import ServerParty
+    from fedforget.parties.server_party import ServerParty
 
     with plain_errors():
         columns = [_feature(text) for text in feature or []]
@@ -189,10 +189,10 @@ def enrol(
     --client bologna/enrolment.json`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.cli.membership import plain_join, show_join
+    from fedforget.cli.member_lists import plain_join, show_join
     from fedforget.errors import FedforgetError
     from fedforget.parties.joined import Joined
-    from fedforget.parties.server import open_server
+    from fedforget.parties.server_party import open_server
 
     with plain_errors():
         enrolments: dict[str, str] = {}
@@ -276,8 +276,8 @@ def members(
     Example: `fedforget server members server/ -o epoch-3.json`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.cli.membership import plain_list, show_list
-    from fedforget.parties.server import ServerError, open_server
+    from fedforget.cli.member_lists import plain_list, show_list
+    from fedforget.parties.server_party import ServerError, open_server
 
     with plain_errors(), open_server(folder) as party:
         document, name = party.document(), party.federation.name
@@ -310,7 +310,7 @@ def recover(
     Example: `fedforget server recover server/ aarhus/ bologna/ coimbra/`
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.parties.server import open_server
+    from fedforget.parties.server_party import open_server
     from fedforget.runtime.directories import recover as recover_server
 
     with plain_errors():
@@ -345,7 +345,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
     """
     from fedforget.cli.console import console, plain_errors, show
     from fedforget.cli.words import table_of
-    from fedforget.parties.server import open_server
+    from fedforget.parties.server_party import open_server
 
     with plain_errors(), open_server(folder) as party:
         result = party.status()
@@ -373,7 +373,7 @@ def model(
 
     from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.cli.words import write_table
-    from fedforget.parties.server import open_server
+    from fedforget.parties.server_party import open_server
 
     with plain_errors(), open_server(folder) as party:
         _, centres = party.centres()
@@ -411,7 +411,7 @@ def audit(folder: Folder, as_json: Json = False) -> None:
     Example: `fedforget server audit server/`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.parties.server import open_server
+    from fedforget.parties.server_party import open_server
 
     with plain_errors(), open_server(folder) as party:
         result = party.audit()

@@ -15,17 +15,27 @@ from msgspec.structs import replace
 
 from fedforget import scma
 from fedforget.clustering.histogram import Histogram
+from fedforget.protocol.client_ledger import (
+    ClientLedger,
+    Event,
+    Followed,
+    InputFixed,
+    Lock,
+    Pending,
+    digest_of_input,
+    parted_after,
+)
 from fedforget.protocol.client_stages import (
     Advertised,
     Archive,
+    ClientStage,
+    ClientStep,
     Consented,
-    Idle,
     NoArchive,
+    Resting,
     Revealed,
     Sent,
     Shared,
-    Stage,
-    Step,
 )
 from fedforget.protocol.errors import (
     AliveAndDeadError,
@@ -63,16 +73,6 @@ from fedforget.protocol.keys import (
     Identity,
     digest_of,
     digest_of_names,
-)
-from fedforget.protocol.ledger import (
-    Event,
-    Followed,
-    InputFixed,
-    Ledger,
-    Lock,
-    Pending,
-    digest_of_input,
-    parted_after,
 )
 from fedforget.protocol.masks import AttemptSecrets, View, pair_mask, self_mask, share_key
 from fedforget.protocol.membership import EVERYONE, SERVER, Membership
@@ -116,7 +116,7 @@ MOST_NOTICES = 1_000
 """Most commits that a client passes on to a server that has lost them."""
 
 
-class Client:
+class ClientSide:
     """One member of a federation.
 
     Parameters
@@ -138,7 +138,7 @@ class Client:
         federation: Federation,
         lists: Sequence[Membership],
         current: Callable[[], Histogram],
-        ledger: Ledger | None = None,
+        ledger: ClientLedger | None = None,
         archive: Archive | None = None,
         entropy: Entropy = os.urandom,
     ) -> None:
@@ -148,7 +148,7 @@ class Client:
         self._identity = identity
         check_listed(self.membership, name, identity)
         self.ledger = ledger or newcomer(self.membership, len(federation.levels))
-        self.stage: Stage = Idle()
+        self.stage: ClientStage = Resting()
         self._archive = archive or NoArchive()
         self._current = current
         self._entropy = entropy
@@ -176,7 +176,7 @@ class Client:
         )
         self.lists += lists
         self.ledger = replace(self.ledger, joins_alone=alone or self.ledger.joins_alone)
-        self.stage = Idle()
+        self.stage = Resting()
 
     # -- receiving -----------------------------------------------------------------------------
 
@@ -186,11 +186,11 @@ class Client:
         self.accept(step)
         return step.answer
 
-    def accept(self, step: Step) -> None:
+    def accept(self, step: ClientStep) -> None:
         """Move on, once everything that must last is stored."""
         self.stage, self.ledger, self._last = step.stage, step.ledger, step.last
 
-    def handle(self, data: bytes) -> Step:
+    def handle(self, data: bytes) -> ClientStep:
         """What a message leads to.
 
         The last message, sent again byte for byte, gets the same answer again.  A refusal is a
@@ -198,12 +198,12 @@ class Client:
         """
         message = digest_of(data)
         if message == self._last[0]:
-            return Step(self._last[1], self.stage, self.ledger, (), self._last)
+            return ClientStep(self._last[1], self.stage, self.ledger, (), self._last)
         letter = Letter(data)
         if isinstance(letter.content, Who):
             letter.check(self.federation.server_key)
             answer = self._present(letter.content)
-            return Step(answer, self.stage, self.ledger, (), self._last)
+            return ClientStep(answer, self.stage, self.ledger, (), self._last)
         payload = letter.payload
         notice = payload.body if isinstance(payload.body, Notice) else None
         if payload.sender != SERVER or payload.recipient != (EVERYONE if notice else self.name):
@@ -213,25 +213,25 @@ class Client:
             return self._handle_notice(letter)
         stage, ledger, body, events = self._handle(payload, message)
         answer = seal(Payload(payload.context, self.name, SERVER, body), self._identity)
-        return Step(answer, stage, ledger, events, (message, answer))
+        return ClientStep(answer, stage, ledger, events, (message, answer))
 
-    def _handle_notice(self, letter: Letter) -> Step:
+    def _handle_notice(self, letter: Letter) -> ClientStep:
         ledger, events = self._with_notice(self.ledger, letter)
         if not events:
-            return Step(None, self.stage, self.ledger, (), self._last)
+            return ClientStep(None, self.stage, self.ledger, (), self._last)
         # When a commit is followed, the attempt under way is over, and its answers are, too.
-        return Step(None, Idle(), ledger, events, (b"", None))
+        return ClientStep(None, Resting(), ledger, events, (b"", None))
 
     def _handle(
         self, payload: Payload, message: bytes
-    ) -> tuple[Stage, Ledger, Body, tuple[Event, ...]]:
+    ) -> tuple[ClientStage, ClientLedger, Body, tuple[Event, ...]]:
         context, stage, body = payload.context, self.stage, payload.body
         self._check_federation(context)
         if isinstance(body, Open):
             return self._open(context, body)
         if context.membership != self.membership.digest:
             raise WrongFederationError("the message belongs to another membership list")
-        if isinstance(stage, Idle) or context != stage.context:
+        if isinstance(stage, Resting) or context != stage.context:
             raise OutOfOrderError("the message belongs to no attempt that is under way here")
         match body, stage:
             case Roster(), Advertised():
@@ -300,7 +300,9 @@ class Client:
 
     # -- commit notices ------------------------------------------------------------------------
 
-    def _with_notice(self, ledger: Ledger, letter: Letter) -> tuple[Ledger, tuple[Event, ...]]:
+    def _with_notice(
+        self, ledger: ClientLedger, letter: Letter
+    ) -> tuple[ClientLedger, tuple[Event, ...]]:
         """The ledger after a commit; unchanged if the commit is known."""
         payload = letter.payload
         context, notice = payload.context, payload.body
@@ -344,8 +346,8 @@ class Client:
             )
 
     def _first_notice(
-        self, ledger: Ledger, letter: Letter, context: Context, notice: Notice
-    ) -> tuple[Ledger, tuple[Event, ...]]:
+        self, ledger: ClientLedger, letter: Letter, context: Context, notice: Notice
+    ) -> tuple[ClientLedger, tuple[Event, ...]]:
         """The commit that the list told of: the list vouches for it."""
         place = ledger.place
         if context.round < place.round:
@@ -366,8 +368,8 @@ class Client:
         return replace(ledger, place=known), (event,)
 
     def _moved(
-        self, ledger: Ledger, after: Place, context: Context, notice: Notice, data: bytes
-    ) -> tuple[Ledger, Followed]:
+        self, ledger: ClientLedger, after: Place, context: Context, notice: Notice, data: bytes
+    ) -> tuple[ClientLedger, Followed]:
         """The base moves if, and only if, the commit counted this client's input."""
         pending = ledger.pending
         parted = parted_after(ledger.parted, ledger.lock, notice.left)
@@ -404,7 +406,7 @@ class Client:
 
     def _open(
         self, context: Context, opening: Open
-    ) -> tuple[Stage, Ledger, Body, tuple[Event, ...]]:
+    ) -> tuple[ClientStage, ClientLedger, Body, tuple[Event, ...]]:
         ours, ledger = self.membership, self.ledger
         if (context.epoch, context.membership) != (ours.epoch, ours.digest):
             raise WrongFederationError(
@@ -447,7 +449,7 @@ class Client:
             events.append(InputFixed(context.attempt))
         return Advertised(context), ledger, body, tuple(events)
 
-    def _check_place(self, ledger: Ledger, context: Context) -> None:
+    def _check_place(self, ledger: ClientLedger, context: Context) -> None:
         place = ledger.place
         if place.counted is None:
             raise MissingNoticeError(f"the notice of round {place.round} is missing here")
@@ -473,7 +475,7 @@ class Client:
                 " one that its notice told here"
             )
 
-    def _check_joining(self, ledger: Ledger, context: Context) -> None:
+    def _check_joining(self, ledger: ClientLedger, context: Context) -> None:
         """Whoever is counted for the first time must not be alone with that."""
         counted = ledger.place.counted or {}
         # Whoever leaves before it was ever counted sends nothing that could show.
@@ -491,12 +493,12 @@ class Client:
                 f"a delta round has a capacity between {least} and {2 * full}, not {capacity}"
             )
 
-    def _check_lock(self, ledger: Ledger, context: Context, needed: Requirements) -> None:
+    def _check_lock(self, ledger: ClientLedger, context: Context, needed: Requirements) -> None:
         """Survivors were signed since the last commit: can the same come out again?"""
         if needed.everyone:
             self._check_signed(ledger, context, needed.allowed)
 
-    def _check_signed(self, ledger: Ledger, context: Context, alive: tuple[str, ...]) -> None:
+    def _check_signed(self, ledger: ClientLedger, context: Context, alive: tuple[str, ...]) -> None:
         """One set of survivors for one place and list; after a new list, nobody may be missing."""
         lock = ledger.lock
         left = tuple(name for name in alive if name in context.leaving)
@@ -534,7 +536,7 @@ class Client:
         if lock is not None and lock.round == context.round:
             self._check_still_there(lock, names)
 
-    def _plain_input(self, ledger: Ledger, context: Context, opening: Open) -> Histogram:
+    def _plain_input(self, ledger: ClientLedger, context: Context, opening: Open) -> Histogram:
         """What this client wants to be counted with from now on."""
         listed = self._leavers(ledger, context, opening)
         leaving, empty = ledger.leaving, Histogram(len(self.federation.levels))
@@ -573,11 +575,11 @@ class Client:
             )
         return empty
 
-    def _waits_to_leave(self, ledger: Ledger, context: Context) -> bool:
+    def _waits_to_leave(self, ledger: ClientLedger, context: Context) -> bool:
         """Whether this attempt counts once more what was counted before, and nothing newer."""
         return ledger.leaving is not None and self.name not in context.leaving
 
-    def _leavers(self, ledger: Ledger, context: Context, opening: Open) -> tuple[str, ...]:
+    def _leavers(self, ledger: ClientLedger, context: Context, opening: Open) -> tuple[str, ...]:
         """Who leaves in this attempt, as they have signed for this list and place."""
         listed = tuple(one.name for one in opening.leavers)
         alone = tuple(one.name for one in opening.leavers if one.alone)
@@ -607,7 +609,7 @@ class Client:
     def _graph(self, context: Context, roster: tuple[str, ...]) -> Graph:
         return Graph.of(context.digest, roster, len(self.membership), self.federation.policy)
 
-    def _share(self, stage: Advertised, roster: Roster) -> tuple[Stage, Ledger, Body]:
+    def _share(self, stage: Advertised, roster: Roster) -> tuple[ClientStage, ClientLedger, Body]:
         context, participants = stage.context, roster.participants
         if self.name not in participants:
             raise ChangedParticipantsError(f"{self.name} advertised but is not listed")
@@ -652,7 +654,7 @@ class Client:
             raise ChangedParticipantsError("a neighbour's advertisement is missing")
         return {name: found[name] for name in neighbours}
 
-    def _send(self, stage: Shared, delivery: Delivery) -> tuple[Stage, Ledger, Body]:
+    def _send(self, stage: Shared, delivery: Delivery) -> tuple[ClientStage, ClientLedger, Body]:
         context, sharers = stage.context, delivery.sharers
         if not set(sharers) <= set(stage.roster) or self.name not in sharers:
             raise ChangedParticipantsError("who shared secrets does not fit who takes part")
@@ -710,7 +712,7 @@ class Client:
                 unreadable.append(one.name)
         return held, tuple(sorted(unreadable))
 
-    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[Stage, Ledger, Body]:
+    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[ClientStage, ClientLedger, Body]:
         alive, dead, context = survivors.alive, survivors.dead, stage.context
         both = set(alive) & set(dead)
         if both:
@@ -739,7 +741,7 @@ class Client:
 
     def _reveal(
         self, stage: Consented, unmask: Unmask, message: bytes
-    ) -> tuple[Stage, Ledger, Body]:
+    ) -> tuple[ClientStage, ClientLedger, Body]:
         context, alive = stage.context, stage.alive
         signers = [name for name, _ in unmask.consents]
         if self.name not in signers or not set(signers) <= set(alive):

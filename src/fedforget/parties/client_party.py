@@ -52,21 +52,21 @@ from fedforget.parties.stored_records import (
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
 from fedforget.parties.tables import ROWS_AT_A_TIME, Table
-from fedforget.protocol.client import Client
-from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.history import check_lists, walk
-from fedforget.protocol.joining import check_adoption, newcomer
-from fedforget.protocol.keys import Identity, digest_of
-from fedforget.protocol.ledger import (
+from fedforget.protocol.client_ledger import (
+    ClientLedger,
     Event,
     Followed,
     InputFixed,
     Leaving,
-    Ledger,
     dump,
     load,
     opened_since,
 )
+from fedforget.protocol.client_side import ClientSide
+from fedforget.protocol.errors import ProtocolError
+from fedforget.protocol.history import check_lists, walk
+from fedforget.protocol.joining import check_adoption, newcomer
+from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.text import check_name
 
@@ -131,7 +131,7 @@ class ClientParty:
         self._secret = Secret(
             read_key(folder / SECRET, 16, "restore it; without it the clusters would change")
         )
-        self._protocol: Client | None = None
+        self._protocol: ClientSide | None = None
         # The store first: of a directory of an earlier version, it says what to do.
         self.store = Store(folder / STORE)
         try:
@@ -678,13 +678,13 @@ class ClientParty:
         return self.config.histogram_of(self.store.clusters(self._n_features))
 
     @property
-    def protocol(self) -> Client:
+    def protocol(self) -> ClientSide:
         """The client's part of the protocol; its attempt under way lives in memory alone."""
         if self._protocol is None:
             federation, lists = self._joined(), self.lists()
             if not lists:
                 raise ClientError("this client has not joined a federation: run client join first")
-            self._protocol = Client(
+            self._protocol = ClientSide(
                 self.name,
                 self.identity,
                 federation.protocol_federation(),
@@ -773,14 +773,14 @@ class ClientParty:
                 self.store.erase_salt(one.tag)
         return written
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> ClientLedger:
         """What the protocol remembers."""
         ledger = self.stored_ledger()
         if ledger is None:
             raise ClientError("this client has not joined a federation: run client join first")
         return ledger
 
-    def stored_ledger(self) -> Ledger | None:
+    def stored_ledger(self) -> ClientLedger | None:
         """The same, None before the client has joined."""
         data = self.store.get("ledger")
         if data is None:
@@ -791,12 +791,12 @@ class ClientParty:
                     f"{self.folder / STORE}: the stored ledger was altered, or {IDENTITY} is not"
                     " the key with which it was stored"
                 )
-            ledger: Ledger = load(data)
+            ledger: ClientLedger = load(data)
         except (ValueError, TypeError) as error:
             raise StoreError(f"{self.folder / STORE}: the stored ledger is damaged") from error
         return ledger
 
-    def _store_ledger(self, ledger: Ledger) -> None:
+    def _store_ledger(self, ledger: ClientLedger) -> None:
         data = dump(ledger)
         self.store.put("ledger", data)
         self.store.put("ledger_seal", self._seal(data))

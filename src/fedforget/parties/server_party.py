@@ -29,15 +29,15 @@ from fedforget.parties.folders import being_made, locked, read_key, write_privat
 from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
+from fedforget.protocol.client_ledger import dump, load, opened_since
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
-from fedforget.protocol.gathering import Ledger, Outgoing, Result
 from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
-from fedforget.protocol.ledger import dump, load, opened_since
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
 from fedforget.protocol.rules import why_no_delta
-from fedforget.protocol.server import Server, highest_attempt
+from fedforget.protocol.server_side import ServerSide, highest_attempt
+from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from fedforget.report import Traffic
 from fedforget.text import check_name
 
@@ -75,7 +75,7 @@ class ServerParty:
         self.identity = Identity(read_key(folder / IDENTITY, 32, "restore it from a backup"))
         self.federation = FederationFile.read(folder / FEDERATION)
         self.config = self.federation.configuration()
-        self._protocol: Server | None = None
+        self._protocol: ServerSide | None = None
         self._db = Database(folder / STORE, _SCHEMA)
         try:
             check_unchanged(self.federation, self._db.get("federation"), folder / FEDERATION)
@@ -241,9 +241,9 @@ class ServerParty:
     # -- rounds --------------------------------------------------------------------------------
 
     @property
-    def protocol(self) -> Server:
+    def protocol(self) -> ServerSide:
         if self._protocol is None:
-            self._protocol = Server(
+            self._protocol = ServerSide(
                 self.identity,
                 self.federation.protocol_federation(),
                 self.membership(),
@@ -264,17 +264,17 @@ class ServerParty:
         ledger = self.ledger()
         return opened_since(ledger.place, ledger.lock)
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> ServerLedger:
         data = self._db.get("ledger")
         if data is None:
-            return Ledger()
+            return ServerLedger()
         try:
-            ledger: Ledger = load(data, Ledger)
+            ledger: ServerLedger = load(data, ServerLedger)
         except (ValueError, TypeError) as error:
             raise ServerError(f"{self.folder / STORE}: the stored ledger is damaged") from error
         return ledger
 
-    def _store_ledger(self, ledger: Ledger) -> None:
+    def _store_ledger(self, ledger: ServerLedger) -> None:
         self._db.put("ledger", dump(ledger))
 
     def remember(self) -> None:
@@ -298,7 +298,7 @@ class ServerParty:
                 },
             )
 
-    def commit(self, result: Result, traffic: Traffic) -> list[Outgoing]:
+    def commit(self, result: RoundResult, traffic: Traffic) -> list[Outgoing]:
         """Compute the model of a result and make both final, in one transaction."""
         aggregate = Histogram(len(self.federation.features))
         if result.kind == "delta":

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from fedforget import scma
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
+from fedforget.protocol.client_ledger import Lock, parted_after
 from fedforget.protocol.errors import (
     BadShareError,
     BadSignatureError,
@@ -32,23 +33,6 @@ from fedforget.protocol.errors import (
     WrongLengthError,
 )
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.gathering import (
-    ANSWERS,
-    Advertising,
-    Asking,
-    Consenting,
-    Decided,
-    Gathering,
-    Idle,
-    Ledger,
-    Masking,
-    Outgoing,
-    Result,
-    Running,
-    Sharing,
-    Stage,
-    Unmasking,
-)
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import check_list, counted_after, follow, place_of
 from fedforget.protocol.keys import (
@@ -57,7 +41,6 @@ from fedforget.protocol.keys import (
     Identity,
     digest_of,
 )
-from fedforget.protocol.ledger import Lock, parted_after
 from fedforget.protocol.membership import EVERYONE, MAX_NUMBER, SERVER, Membership
 from fedforget.protocol.messages import (
     Advertise,
@@ -97,6 +80,23 @@ from fedforget.protocol.rules import (
     requirements,
     why_no_delta,
 )
+from fedforget.protocol.server_stages import (
+    ANSWERS,
+    Advertising,
+    Asking,
+    Consenting,
+    Decided,
+    Gathering,
+    Idle,
+    Masking,
+    Outgoing,
+    RoundResult,
+    Running,
+    ServerLedger,
+    ServerStage,
+    Sharing,
+    Unmasking,
+)
 from fedforget.protocol.unmasking import MisdealtError, check_reveal, unmasked
 
 MOST_ATTEMPTS_LOST = 1 << 32
@@ -106,7 +106,7 @@ Notices = Callable[[int], Sequence[bytes]]
 """Gives the commit notices after a round, in their order."""
 
 
-class Server:
+class ServerSide:
     """Runs the rounds of a federation.
 
     Parameters
@@ -132,7 +132,7 @@ class Server:
         identity: Identity,
         federation: Federation,
         membership: Membership,
-        ledger: Ledger | None = None,
+        ledger: ServerLedger | None = None,
         notices: Notices = lambda after: (),
         entropy: Entropy = os.urandom,
     ) -> None:
@@ -140,8 +140,8 @@ class Server:
             raise UnknownPartyError("this is not the server's key")
         self.federation = federation
         self.membership = membership
-        self.ledger = ledger or Ledger()
-        self.stage: Stage = Idle()
+        self.ledger = ledger or ServerLedger()
+        self.stage: ServerStage = Idle()
         self.present: dict[str, Present] = {}
         self.findings: list[Finding] = []
         self.took_part: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class Server:
         self.stage = Idle()
 
     @property
-    def result(self) -> Result | None:
+    def result(self) -> RoundResult | None:
         return self.stage.result if isinstance(self.stage, Decided) else None
 
     @property
@@ -634,7 +634,7 @@ class Server:
         signers = stage.needed.enough(stage.consents)
         self.stage = Decided(
             context,
-            Result(context.kind, stage.alive, left, histogram),
+            RoundResult(context.kind, stage.alive, left, histogram),
             stage.view,
             tuple((name, stage.consents[name]) for name in signers),
         )
@@ -767,7 +767,7 @@ class Server:
         self.membership = lists[-1]
         lock = None if found else self.ledger.lock
         latest = max(attempt, self.ledger.attempt)
-        self.ledger = Ledger(
+        self.ledger = ServerLedger(
             place, latest, lock, full_due=True, left=gone, parted=self.ledger.parted
         )
         self.present = {}

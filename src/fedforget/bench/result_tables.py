@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedforget.bench import paper
-from fedforget.bench.cells import Result
+from fedforget.bench.cells import CellResult
 from fedforget.bench.runner import Results
 
 METHODS = ("MUFC", "ours, K", "ours, 2K", "DC-KM")
@@ -29,7 +29,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A table of the page.
 
     ``notes`` say what the numbers mean, a paragraph a line.
@@ -61,7 +61,7 @@ def label(dataset: str) -> str:
     return _PAPER_NAMES.get(dataset, dataset)
 
 
-def all_tables(results: Results) -> list[Table]:
+def all_tables(results: Results) -> list[ResultTable]:
     """Every table that the results have something for."""
     makers = (
         table_1, speed_ups, table_2, step_table, removal_times, loss_drift, batches, clients,
@@ -148,7 +148,7 @@ def ratios(results: Results, experiment: str, method: str, dataset: str, loss: s
     ]
 
 
-def speed_up(cell: Result, method: str) -> float:
+def speed_up(cell: CellResult, method: str) -> float:
     """Complete retraining over the mean removal, re-seeds included."""
     again, seconds = cell.value["retraining"], cell.value["seconds"].get(method)
     if not again or not seconds or not any(seconds):
@@ -156,7 +156,7 @@ def speed_up(cell: Result, method: str) -> float:
     return float(statistics.median(again) / statistics.fmean(seconds))
 
 
-def quiet_speed_up(cell: Result, method: str) -> float:
+def quiet_speed_up(cell: CellResult, method: str) -> float:
     """Complete retraining over the median removal of a record that is no seed."""
     again = cell.value["retraining"]
     if not again or method not in cell.value["seconds"]:
@@ -165,13 +165,15 @@ def quiet_speed_up(cell: Result, method: str) -> float:
     return float(statistics.median(again) / statistics.median(quiet)) if quiet else math.nan
 
 
-def quiet_seconds(cell: Result, method: str) -> list[float]:
+def quiet_seconds(cell: CellResult, method: str) -> list[float]:
     """The times of the removals after which no client drew again."""
     both = zip(cell.value["seconds"][method], cell.value["reseeded"][method], strict=True)
     return [seconds for seconds, redrawn in both if not redrawn]
 
 
-def mean_of(cells: Sequence[Result], measure: Callable[[Result, str], float], method: str) -> float:
+def mean_of(
+    cells: Sequence[CellResult], measure: Callable[[CellResult, str], float], method: str
+) -> float:
     """A measure averaged over trials, those without one left out."""
     found = [value for one in cells if math.isfinite(value := measure(one, method))]
     return statistics.fmean(found) if found else math.nan
@@ -197,7 +199,7 @@ def _ratio_row(results: Results, experiment: str, method: str, loss: str) -> tup
     )
 
 
-def table_1(results: Results) -> Table | None:
+def table_1(results: Results) -> ResultTable | None:
     """Loss ratios, induced and nearest-centre."""
     if "table1" not in results:
         return None
@@ -210,7 +212,7 @@ def table_1(results: Results) -> Table | None:
         for loss, words in (("induced", "induced"), ("nearest", "nearest centre"))
         for name in order
     ]
-    return Table(
+    return ResultTable(
         "table1",
         "Table 1: loss over that of centralised K-means++",
         _columns(results),
@@ -226,7 +228,7 @@ def table_1(results: Results) -> Table | None:
     )
 
 
-def table_2(results: Results) -> Table | None:
+def table_2(results: Results) -> ResultTable | None:
     """Complete client training."""
     if "table2" not in results:
         return None
@@ -234,7 +236,7 @@ def table_2(results: Results) -> Table | None:
         (f"MUFC ({words})", _ratio_row(results, "table2", "MUFC", loss))
         for loss, words in (("induced", "induced"), ("nearest", "nearest centre"))
     ]
-    return Table(
+    return ResultTable(
         "table2",
         "Table 2: MUFC with complete client training",
         _columns(results),
@@ -244,7 +246,7 @@ def table_2(results: Results) -> Table | None:
     )
 
 
-def speed_ups(results: Results) -> Table | None:
+def speed_ups(results: Results) -> ResultTable | None:
     """The second half of Table 1, and the average that the abstract names."""
     if "random" not in results:
         return None
@@ -269,7 +271,7 @@ def speed_ups(results: Results) -> Table | None:
         printed = f"{paper.AVERAGE_SPEED_UP}×" if method == "MUFC" else ""
         mean = _average(results, speed_up, method)
         rows.append((f"{method}: all requests", (*entries, Entry(mean.text, printed))))
-    return Table(
+    return ResultTable(
         "speed-up",
         "Table 1, continued: complete retraining over one removal",
         (*_columns(results), "average"),
@@ -284,7 +286,7 @@ def speed_ups(results: Results) -> Table | None:
     )
 
 
-def _average(results: Results, measure: Callable[[Result, str], float], method: str) -> Entry:
+def _average(results: Results, measure: Callable[[CellResult, str], float], method: str) -> Entry:
     found = [
         value
         for name in results.plan.datasets
@@ -293,7 +295,7 @@ def _average(results: Results, measure: Callable[[Result, str], float], method: 
     return Entry(times(statistics.fmean(found)) if found else "—")
 
 
-def step_table(results: Results) -> Table | None:
+def step_table(results: Results) -> ResultTable | None:
     """Fig. 3 (b), (c) and the two terms of Theorem 1, in numbers."""
     rows = []
     for experiment in ("fig3b", "fig3c"):
@@ -321,7 +323,7 @@ def step_table(results: Results) -> Table | None:
             )
     if not rows:
         return None
-    return Table(
+    return ResultTable(
         "step",
         "Fig. 3 (b), (c) in numbers: the grid, and the second term of Theorem 1",
         ("MUFC", "MUFC, bin centres", "ours, 2K", "n d γ² / φ*"),
@@ -342,7 +344,7 @@ def _quantisation(results: Results, dataset: str, step: float) -> float:
 # -- removals --------------------------------------------------------------------------------------
 
 
-def removal_times(results: Results) -> Table | None:
+def removal_times(results: Results) -> ResultTable | None:
     """Fig. 3 (e)–(l) in numbers."""
     rows = []
     for title, cells in _by_kind(results):
@@ -359,7 +361,7 @@ def removal_times(results: Results) -> Table | None:
         rows.append((f"{title} ({count} × {len(cells)})", (*entries, _retraining(cells))))
     if not rows:
         return None
-    return Table(
+    return ResultTable(
         "removal-times",
         "Fig. 3 (e)–(l) in numbers: seconds a request",
         (*METHODS, "complete retraining"),
@@ -370,7 +372,7 @@ def removal_times(results: Results) -> Table | None:
     )
 
 
-def loss_drift(results: Results) -> Table | None:
+def loss_drift(results: Results) -> ResultTable | None:
     """Fig. 3 (d) and the appendix's loss ratios, in numbers."""
     rows = []
     for title, cells in _by_kind(results):
@@ -386,7 +388,7 @@ def loss_drift(results: Results) -> Table | None:
         rows.append((title, tuple(entries)))
     if not rows:
         return None
-    return Table(
+    return ResultTable(
         "loss-drift",
         "Fig. 3 (d) in numbers: the induced loss ratio, before and after all requests",
         METHODS,
@@ -395,7 +397,7 @@ def loss_drift(results: Results) -> Table | None:
     )
 
 
-def batches(results: Results) -> Table | None:
+def batches(results: Results) -> ResultTable | None:
     """Batch removals."""
     rows = []
     for name in results.plan.batch_sets:
@@ -414,7 +416,7 @@ def batches(results: Results) -> Table | None:
             rows.append((title, (*entries, _retraining(cells))))
     if not rows:
         return None
-    return Table(
+    return ResultTable(
         "batch",
         "Batch removals: several records of one client in a request",
         (*METHODS, "complete retraining"),
@@ -423,7 +425,7 @@ def batches(results: Results) -> Table | None:
     )
 
 
-def clients(results: Results) -> Table | None:
+def clients(results: Results) -> ResultTable | None:
     """Whole clients leave."""
     rows = []
     for name in results.plan.datasets:
@@ -437,7 +439,7 @@ def clients(results: Results) -> Table | None:
         rows.append((label(name), (*entries, _retraining(cells))))
     if not rows:
         return None
-    return Table(
+    return ResultTable(
         "clients",
         "Multi-client removal: one client after another leaves with all its records",
         ("MUFC", "ours, 2K", "DC-KM", "complete retraining"),
@@ -446,7 +448,7 @@ def clients(results: Results) -> Table | None:
     )
 
 
-def _by_kind(results: Results) -> Iterator[tuple[str, list[Result]]]:
+def _by_kind(results: Results) -> Iterator[tuple[str, list[CellResult]]]:
     """The cells of random and of adversarial removals, dataset by dataset, where there are any."""
     for experiment in ("random", "adversarial"):
         for name in results.plan.datasets:
@@ -455,15 +457,15 @@ def _by_kind(results: Results) -> Iterator[tuple[str, list[Result]]]:
                 yield f"{experiment}, {label(name)}", cells
 
 
-def _seconds(cells: Sequence[Result], method: str) -> list[float]:
+def _seconds(cells: Sequence[CellResult], method: str) -> list[float]:
     return [s for one in cells for s in one.value["seconds"][method]]
 
 
-def _mean_seconds(cells: Sequence[Result], method: str) -> float:
+def _mean_seconds(cells: Sequence[CellResult], method: str) -> float:
     return statistics.fmean(_seconds(cells, method))
 
 
-def _redrawn(cells: Sequence[Result], method: str) -> str:
+def _redrawn(cells: Sequence[CellResult], method: str) -> str:
     """The share of requests after which a client drew again; DC-KM draws after every one."""
     if method == "DC-KM":
         return ""
@@ -471,12 +473,12 @@ def _redrawn(cells: Sequence[Result], method: str) -> str:
     return f"; {percent(statistics.fmean(redrawn))}"
 
 
-def _retraining(cells: Sequence[Result]) -> Entry:
+def _retraining(cells: Sequence[CellResult]) -> Entry:
     again = [s for one in cells for s in one.value["retraining"]]
     return Entry(duration(statistics.median(again)) if again else "—")
 
 
-def secure(results: Results) -> Table | None:
+def secure(results: Results) -> ResultTable | None:
     """What the secure sum adds."""
     rows = []
     for name in results.plan.datasets:
@@ -496,7 +498,7 @@ def secure(results: Results) -> Table | None:
             )
     if not rows:
         return None
-    return Table(
+    return ResultTable(
         "secure",
         "The secure sum of one removal (ours, K)",
         ("in the clear", "SCMA, no masks", "whole protocol", "a client sends"),
@@ -510,7 +512,7 @@ def secure(results: Results) -> Table | None:
 # -- beyond the paper ------------------------------------------------------------------------------
 
 
-def local_clusters(results: Results) -> Table | None:
+def local_clusters(results: Results) -> ResultTable | None:
     """Loss against the number of local clusters, and the re-seed rate that it costs."""
     cells = results.of("local-clusters")
     if not cells:
@@ -536,7 +538,7 @@ def local_clusters(results: Results) -> Table | None:
             loss = reference["loss"]
             entries.append(Entry(f"{induced / loss:.3f} ({near / loss:.3f}); {percent(reseed)}"))
         rows.append((label(name), tuple(entries)))
-    return Table(
+    return ResultTable(
         "local-clusters",
         "More local clusters: induced (nearest-centre) loss ratio; chance of a re-seed",
         tuple(f"{what}, {multiple}K" for what, multiple in settings),
@@ -546,11 +548,11 @@ def local_clusters(results: Results) -> Table | None:
     )
 
 
-def _setting(one: Result) -> tuple[str, int]:
+def _setting(one: CellResult) -> tuple[str, int]:
     return one.parameters["representatives"], one.parameters["multiple"]
 
 
-def reseeding(results: Results) -> Table | None:
+def reseeding(results: Results) -> ResultTable | None:
     """Measured chances against the theorem's bound."""
     rows = []
     for name in results.plan.datasets:
@@ -576,7 +578,7 @@ def reseeding(results: Results) -> Table | None:
                 )
     if not rows:
         return None
-    return Table(
+    return ResultTable(
         "reseeding",
         "The chance that a removed record is a seed, against Theorem 3",
         (
@@ -607,7 +609,7 @@ def _hits(results: Results, experiment: str, dataset: str) -> str:
     return percent(statistics.fmean(hits)) if hits else "—"
 
 
-def q_k_means(results: Results) -> Table | None:
+def q_k_means(results: Results) -> ResultTable | None:
     """Q-k-means against SeededKMeans."""
     cells = results.of("q-k-means")
     if not cells:
@@ -630,7 +632,7 @@ def q_k_means(results: Results) -> Table | None:
             ratio = value["loss"] / reference["loss"]
             entries.append(Entry(f"{duration(mean)}; {percent(again)}; {ratio:.2f}"))
         rows.append((label(name), tuple(entries)))
-    return Table(
+    return ResultTable(
         "q-k-means",
         "Q-k-means against SeededKMeans (Alg. 3), one owner of all records",
         ("SeededKMeans", *(f"Q-KM, ε = {width:.3g}" for width in reversed(widths))),
@@ -644,7 +646,7 @@ def q_k_means(results: Results) -> Table | None:
 _CODES = ("bound", "SCMA", "Alg. 2", "IBLT", "dense")
 
 
-def code_lengths(results: Results) -> Table | None:
+def code_lengths(results: Results) -> ResultTable | None:
     """Bits a client sends."""
     if "codes" not in results:
         return None
@@ -657,7 +659,7 @@ def code_lengths(results: Results) -> Table | None:
         entries.append(Entry(_power(bits["dense"] - 3)))
         entries.append(Entry(size(bits["SCMA, a change of 16 bins"])))
         rows.append((one.dataset, tuple(entries)))
-    return Table(
+    return ResultTable(
         "code-lengths",
         "Codes for the sum: what a client sends in a full round, and over the bound",
         ("information bound", "SCMA", "Alg. 2", "IBLT", "dense", "SCMA, a change of 16 bins"),
@@ -673,7 +675,7 @@ def _power(log2_bytes: float) -> str:
     )
 
 
-def code_times(results: Results) -> Table | None:
+def code_times(results: Results) -> ResultTable | None:
     """The server's time."""
     if "codes" not in results:
         return None
@@ -683,7 +685,7 @@ def code_times(results: Results) -> Table | None:
         seconds = one.value["seconds"]
         entries = [Entry(duration(seconds[n]) if n in seconds else "—") for n in names]
         rows.append((one.dataset, (*entries, Entry(percent(one.value["iblt_decoded"])))))
-    return Table(
+    return ResultTable(
         "code-times",
         "Codes for the sum: the server's time to decode (dense: to add up)",
         (*names, "IBLTs that decode"),
@@ -693,7 +695,7 @@ def code_times(results: Results) -> Table | None:
     )
 
 
-def exactness(results: Results) -> Table | None:
+def exactness(results: Results) -> ResultTable | None:
     """Bit for bit."""
     cells = [one for one in results.of("exactness") if one.dataset != "small sets"]
     if not cells:
@@ -706,7 +708,7 @@ def exactness(results: Results) -> Table | None:
         )
         for one in cells
     ]
-    return Table(
+    return ResultTable(
         "exactness",
         "Exactness, bit for bit: removals after which the centres equal a fresh fit's",
         tuple(names),
@@ -718,7 +720,7 @@ def exactness(results: Results) -> Table | None:
     )
 
 
-def laws(results: Results) -> Table | None:
+def laws(results: Results) -> ResultTable | None:
     """In law."""
     from fractions import Fraction
 
@@ -730,7 +732,7 @@ def laws(results: Results) -> Table | None:
         (name, (Entry(text if text in ("0", "1/2") else f"{text} ≈ {float(Fraction(text)):.4f}"),))
         for name, text in held.items()
     ]
-    return Table(
+    return ResultTable(
         "laws",
         "Exactness in law: total variation between forgetting and retraining",
         ("total variation",),

@@ -35,7 +35,7 @@ def init(
     Example: `fedforget client init aarhus/ --name Aarhus --suppression /safe/aarhus-forgotten.db`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.parties.client import ClientParty
+    from fedforget.parties.client_party import ClientParty
 
     with plain_errors():
         enrolment = ClientParty.create(folder, name, suppression=suppression)
@@ -94,8 +94,8 @@ def join(
     Example: `fedforget client join aarhus/ --federation federation.toml --epoch epoch-1.json`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.cli.membership import plain_join, show_join
-    from fedforget.parties.client import open_client
+    from fedforget.cli.member_lists import plain_join, show_join
+    from fedforget.parties.client_party import open_client
     from fedforget.parties.federation_file import FederationFile
     from fedforget.parties.membership_file import read_membership
 
@@ -138,7 +138,7 @@ def import_(
     Example: `fedforget client import aarhus/ patients.parquet --id patient_id`
     """
     from fedforget.cli.console import console, number_of, plain_errors, progress_bar, show
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
     from fedforget.parties.errors import ClientError
     from fedforget.parties.tables import Table
 
@@ -197,8 +197,8 @@ def forget(
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.cli.receipts import read_ids
-    from fedforget.parties.client import open_client
+    from fedforget.cli.given_files import read_ids
+    from fedforget.parties.client_party import open_client
 
     with plain_errors():
         wanted = list(ids or [])
@@ -262,7 +262,7 @@ def requests(folder: Folder, as_json: Json = False) -> None:
     Example: `fedforget client requests aarhus/`
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
 
     with plain_errors(), open_client(folder) as party:
         found = party.requests()
@@ -301,7 +301,7 @@ def leave(
     Example: `fedforget client leave bologna/ --yes`
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
     from fedforget.protocol.rules import fewest_counted, fewest_together, groups_of
 
     with plain_errors(), open_client(folder) as party:
@@ -385,9 +385,9 @@ def recover(
     Example: `fedforget client recover aarhus/ --ids-file erased-since-the-backup.txt`
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.cli.receipts import read_ids
+    from fedforget.cli.given_files import read_ids
     from fedforget.errors import FedforgetError
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
 
     with plain_errors():
         if (ids_file is None) == (not nothing_to_forget):
@@ -441,7 +441,7 @@ def suppression(
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.errors import FedforgetError
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
 
     with plain_errors():
         if on and off:
@@ -484,7 +484,7 @@ def status(folder: Folder, as_json: Json = False) -> None:
     """
     from fedforget.cli.console import console, plain_errors, show
     from fedforget.cli.words import table_of
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
 
     with plain_errors(), open_client(folder) as party:
         result = party.status()
@@ -503,9 +503,9 @@ def labels(
     Example: `fedforget client labels aarhus/ --model centroids.npz -o labels.csv`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.cli.receipts import read_centroids
+    from fedforget.cli.given_files import read_centroids
     from fedforget.cli.words import write_table
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
     from fedforget.parties.errors import ClientError
 
     with plain_errors(), open_client(folder) as party:
@@ -539,7 +539,7 @@ def receipts(
     from rich.table import Table
 
     from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.parties.client import WrittenReceipt, open_client
+    from fedforget.parties.client_party import WrittenReceipt, open_client
 
     def tell(written: list[WrittenReceipt]) -> None:
         files = [
@@ -588,7 +588,7 @@ def audit(folder: Folder, as_json: Json = False) -> None:
     Example: `fedforget client audit aarhus/`
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.parties.client import open_client
+    from fedforget.parties.client_party import open_client
 
     with plain_errors(), open_client(folder) as party:
         found = party.audit()

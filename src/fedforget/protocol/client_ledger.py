@@ -73,7 +73,7 @@ class Leaving(Struct, frozen=True):
     alone: bool
 
 
-class Ledger(Struct, frozen=True):
+class ClientLedger(Struct, frozen=True):
     """What a client must remember.
 
     Attributes
@@ -104,7 +104,7 @@ class Ledger(Struct, frozen=True):
     parted: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
-    def new(cls, n_features: int) -> Ledger:
+    def new(cls, n_features: int) -> ClientLedger:
         """Of somebody of whom nothing is counted."""
         return cls(Histogram(n_features))
 
@@ -150,7 +150,7 @@ def dump(ledger: Any) -> bytes:
     return msgspec.msgpack.encode(ledger, enc_hook=_encode)
 
 
-def load(data: bytes, kind: Any = Ledger) -> Any:
+def load(data: bytes, kind: Any = ClientLedger) -> Any:
     """The ledger that :func:`dump` made bytes of."""
     return msgspec.msgpack.decode(data, type=kind, dec_hook=_decode)
 
