@@ -46,10 +46,10 @@ PROTOCOL = [
     {"federation", "messages"},
     {"rules"},
     {"history"},
-    {"ledger"},
-    {"client_stages", "gathering", "joining"},
-    {"client", "unmasking"},
-    {"server", "memory"},
+    {"client_ledger"},
+    {"client_stages", "server_stages", "joining"},
+    {"client_side", "unmasking"},
+    {"server_side", "memory"},
 ]
 INSIDE = {
     package: {name: level for level, names in enumerate(order) for name in names}
