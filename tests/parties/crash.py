@@ -478,7 +478,10 @@ def _check_whole_or_absent(case: Case, work: Work, report: bytes) -> None:
         case.suppressed -= set(work.lets_in)
         if work.forgets:
             case.asked.append(work.forgets)
-        case.left |= work.kind == "leave"
+    if work.kind == "leave":
+        # Not by its records: there may have been none.
+        with open_client(case.client) as party:
+            case.left |= party.ledger().leaving is not None
 
 
 def _check_client(case: Case) -> None:
