@@ -41,7 +41,7 @@ from fedforget.parties.database import ErasureError
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.server_party import open_server
 from fedforget.parties.store import encoded_ids
-from fedforget.runtime.directories import RoundError, recover, run
+from fedforget.runtime.directories import recover, run
 
 WORKS = (
     "import", "replace", "again", "forget", "forget", "receipts", "join", "enrol", "recover",
@@ -554,8 +554,9 @@ def _check_recovery(case: Case) -> None:
         requests = len(party.store.requests()) + len(party.store.receipts())
     try:
         run(world.server, world.clients, kind)
-    except RoundError as error:
-        # A server that was restored has lost an attempt in which some have signed: as it says.
+    except FedforgetError as error:
+        # A server that was restored has lost an attempt in which some have signed, or a set without
+        # this client was signed: as the error says.
         if "server enrol --afresh" not in str(error):
             raise
         with open_server(world.server) as server:

@@ -465,3 +465,17 @@ def test_a_list_made_before_the_first_round(tmp_path: Path) -> None:
     more.check_audits()
     more.round()
     more.check_audits()
+
+
+def test_a_full_round_after_a_smaller_set_was_signed_says_what_helps(tmp_path: Path) -> None:
+    world = World(tmp_path, FIVE).set_up().fill(10)
+    world.round()
+    with open_server(world.server) as server:
+        rest = tuple(name for name in sorted(FIVE) if name != "aarhus")
+        lock = Lock(2, server.lists()[-1].digest, rest, ())
+        server._store_ledger(structs.replace(server.ledger(), lock=lock))
+    with pytest.raises(FedforgetError, match=r"a set without aarhus was signed.*--afresh"):
+        world.round(kind="full")
+    world.enrol(afresh=True)
+    assert world.round(kind="full")["kind"] == "full"
+    world.check_sums()

@@ -260,6 +260,7 @@ class ServerSide:
             needed = requirements(kind, self.membership, self.counted, self.federation.policy)
         except ProtocolError as error:
             raise RoundAbortedError(f"{error}; nothing was learnt") from None
+        self._check_lock(needed)
         attempt = highest_attempt(self.ledger.attempt, self.present.values()) + 1
         if attempt >= MAX_NUMBER:
             raise RoundAbortedError("there are no attempt numbers left")
@@ -298,6 +299,19 @@ class ServerSide:
         if lock is not None:
             return lock.alive
         return tuple(name for name in needed.allowed if name not in self._excluded)
+
+    def _check_lock(self, needed: Requirements) -> None:
+        """A full round needs everybody, and cannot come out where a smaller set was signed."""
+        lock = self._lock()
+        if lock is None or not needed.everyone:
+            return
+        missing = sorted(set(needed.allowed) - set(lock.alive))
+        if missing:
+            raise RoundAbortedError(
+                f"a set without {missing[0]} was signed since the last commit, and no other can"
+                " come out under this list: run a delta round first, or make a new list (server"
+                " enrol --afresh); nothing was learnt"
+            )
 
     def _lock(self) -> Lock | None:
         """The set that must come out again: signed at this place, under this list."""
