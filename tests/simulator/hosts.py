@@ -14,7 +14,7 @@ from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.client_ledger import Followed, Leaving, dump, load
-from fedforget.protocol.client_ledger import Ledger as ClientLedger
+from fedforget.protocol.client_ledger import ClientLedger
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.client_stages import ClientStep
 from fedforget.protocol.errors import OlderDirectoryError, ProtocolError
