@@ -23,8 +23,7 @@ from fedforget.protocol.masks import AttemptSecrets
 from fedforget.protocol.membership import SERVER, Member, Membership
 from fedforget.protocol.messages import Body, Context, Kind, Letter, Payload, seal
 from fedforget.protocol.server_side import ServerSide
-from fedforget.protocol.server_stages import Outgoing, Result
-from fedforget.protocol.server_stages import ServerLedger as ServerLedger
+from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 
 LEVELS = (50, 50)
 
@@ -258,7 +257,7 @@ class Everyone:
         self.history.append(step)
         return step
 
-    def decide(self, kind: Kind, lost: Lost | None = None) -> Result:
+    def decide(self, kind: Kind, lost: Lost | None = None) -> RoundResult:
         """Run a round up to its result, with as many attempts as it takes."""
         lost = lost or {}
         messages = self.server.open(kind)
@@ -273,7 +272,7 @@ class Everyone:
         self.notices.append(self.server.last_notice)
         return self.ask(messages, lost)
 
-    def round(self, kind: Kind, lost: Lost | None = None) -> Result:
+    def round(self, kind: Kind, lost: Lost | None = None) -> RoundResult:
         """Run a round and commit it."""
         result = self.decide(kind, lost)
         self.commit((lost or {}).get(Stage.DECIDED, ()))

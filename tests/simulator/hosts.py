@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client_ledger import Followed, Leaving, dump, load
-from fedforget.protocol.client_ledger import ClientLedger
+from fedforget.protocol.client_ledger import ClientLedger, Followed, Leaving, dump, load
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.client_stages import ClientStep
 from fedforget.protocol.errors import OlderDirectoryError, ProtocolError
@@ -26,8 +25,7 @@ from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.memory import freeze, thaw
 from fedforget.protocol.messages import Kind, Letter, Notice
 from fedforget.protocol.server_side import ServerSide
-from fedforget.protocol.server_stages import Outgoing, Result
-from fedforget.protocol.server_stages import ServerLedger as ServerLedger
+from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from simulator.data import Data, Model, Records
 from simulator.faults import Fate, KilledError, ViolationError
 
@@ -366,7 +364,7 @@ class ServerHost:
         notices = (*self.store.notices, self.running.last_notice)
         return self._stored(messages, aggregate=aggregate, model=model, notices=notices)
 
-    def _outcome(self, result: Result) -> tuple[Histogram, bytes]:
+    def _outcome(self, result: RoundResult) -> tuple[Histogram, bytes]:
         if result.kind == "full":
             return result.total, self._model.follow(result.total, None)
         assert self.store.aggregate is not None
