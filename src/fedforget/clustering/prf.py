@@ -14,12 +14,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from fedforget.arrays import Ints as Ints
+from fedforget.arrays import UInts as UInts
 from fedforget.clustering import kernels
-
-UInts = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
