@@ -132,7 +132,8 @@ def stamp(module: str) -> str:
     return hashed.hexdigest()[:16]
 
 
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
+    """Those of Python, numba and llvmlite."""
     return platform.python_version(), numba.__version__, llvmlite.__version__
 
 
@@ -177,7 +178,7 @@ class KernelCache(caching._Cache):
         place = folder()
         if place is None or not self._enabled:
             return None
-        rest = repr((str(signature), context.codegen().magic_tuple(), _versions()))
+        rest = repr((str(signature), context.codegen().magic_tuple(), versions()))
         return place / f"{self._prefix}{hashlib.sha256(rest.encode()).hexdigest()[:16]}.nbc"
 
     def load_overload(self, signature: object, target_context: Any) -> Any:

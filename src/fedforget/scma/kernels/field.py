@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from fedforget.compilation import allocating_kernel, helper, inlined
+from fedforget.compilation import allocating_kernel, helper
 
 PRIME = 29 * 2**57 + 1
 ORDER = 57  # p - 1 = 29 · 2^57
@@ -62,26 +62,26 @@ def _halves(context, builder, wide_value):
     return cgutils.pack_array(builder, parts)
 
 
-@inlined
+@helper
 def reduce(high, low):
     """(high·2⁶⁴ + low) / 2⁶⁴ mod p, for high < p."""
     correction = _product(low * _INVERSE, P)[0]
     return high - correction if high >= correction else high - correction + P
 
 
-@inlined
+@helper
 def mul(a, b):
     high, low = _product(a, b)
     return reduce(high, low)
 
 
-@inlined
+@helper
 def add(a, b):
     total = a + b
     return total - P if total >= P else total
 
 
-@inlined
+@helper
 def sub(a, b):
     return a - b if a >= b else a - b + P
 
@@ -104,22 +104,36 @@ def inverse(a):
     return power(a, P - np.uint64(2))
 
 
-@inlined
+@helper
 def shoup_quotient(a):
     """For a in Montgomery form: the quotient that :func:`shoup` wants beside the plain a."""
     return (ZERO - a) * _INVERSE
 
 
-@inlined
+@helper
 def shoup(a, w, quotient):
     """a·w modulo p, but only below 2p; any word a."""
     return a * w - _product(a, quotient)[0] * P
 
 
+@helper
+def copy(source, target):
+    """Copy the elements of a vector to the beginning of another.  OUT: target."""
+    for i in range(source.size):
+        target[i] = source[i]
+
+
+@helper
+def clear(target):
+    """Set all elements to zero.  OUT: target."""
+    for i in range(target.size):
+        target[i] = ZERO
+
+
 @allocating_kernel
 def enter(values):
     """Plain residues in Montgomery form."""
-    out = np.empty_like(values)
+    out = np.empty(values.size, np.uint64)
     for i in range(values.size):
         out[i] = mul(values[i], SQUARE)
     return out
@@ -128,7 +142,7 @@ def enter(values):
 @allocating_kernel
 def leave(values):
     """Montgomery numbers as plain residues."""
-    out = np.empty_like(values)
+    out = np.empty(values.size, np.uint64)
     for i in range(values.size):
         out[i] = reduce(ZERO, values[i])
     return out
@@ -137,7 +151,7 @@ def leave(values):
 @allocating_kernel
 def multiply(a, b):
     """Products, element by element."""
-    out = np.empty_like(a)
+    out = np.empty(a.size, np.uint64)
     for i in range(a.size):
         out[i] = mul(a[i], b[i])
     return out
@@ -147,7 +161,7 @@ def multiply(a, b):
 def inverses(values):
     """The inverse of every element, none of which is zero, for the price of one and 3n products."""
     n = values.size
-    out = np.empty_like(values)
+    out = np.empty(values.size, np.uint64)
     running = ONE
     for i in range(n):
         out[i] = running
@@ -182,7 +196,7 @@ def factorials(n):
     return out
 
 
-@inlined
+@helper
 def dot(a, b):
     """Σ a[i]·b[i]; four products of numbers below p fit 128 bits before a reduction."""
     total = ZERO
@@ -204,7 +218,7 @@ def inner_product(a, b):
     return dot(a, b)
 
 
-@inlined
+@helper
 def add_multiple(a, factor, b):
     """Add factor·b[i] to a[i] for each i.  OUT: a."""
     w, quotient = reduce(ZERO, factor), shoup_quotient(factor)

@@ -15,6 +15,8 @@ from fedforget.scma.kernels.field import (
     P,
     add,
     add_multiple,
+    clear,
+    copy,
     dot,
     inverse,
     mul,
@@ -31,7 +33,9 @@ def berlekamp_massey(sequence, most):
     Gives up, with the length reached, as soon as that exceeds ``most``.
     """
     n = sequence.size
-    backwards = sequence[::-1].copy()
+    backwards = np.empty(n, np.uint64)
+    for i in range(n):
+        backwards[i] = sequence[n - 1 - i]
     current = np.zeros(most + 2, np.uint64)
     previous = np.zeros(most + 2, np.uint64)
     before = np.empty(most + 2, np.uint64)
@@ -47,7 +51,7 @@ def berlekamp_massey(sequence, most):
         if grows and i + 1 - length > most:
             return current, i + 1 - length
         if grows:
-            before[:] = current
+            copy(current, before)
         end = min(filled + gap, most + 2)
         add_multiple(current[gap:end], factor, previous[: end - gap])
         if grows:
@@ -77,8 +81,8 @@ def school_graeffe(a, b, steps):
                 cross = add(cross, mul(signed[i], b[2 * k - i]))
             new_a[k] = square
             new_b[k] = add(cross, cross)
-        a[:] = new_a
-        b[:] = new_b
+        copy(new_a, a)
+        copy(new_b, b)
 
 
 @allocating_kernel
@@ -93,9 +97,9 @@ def graeffe(a, b, steps, points, table, inverse_table):
     even_b, odd_b = np.empty(size, np.uint64), np.empty(size, np.uint64)
     for _ in range(steps):
         for target, source, first in ((even, a, 0), (odd, a, 1), (even_b, b, 0), (odd_b, b, 1)):
-            half = source[first::2]
-            target[: half.size] = half
-            target[half.size :] = 0
+            clear(target)
+            for i in range(first, n, 2):
+                target[i // 2] = source[i]
             transform(target, table)
         for i in range(size):
             y_odd = mul(points[i], odd[i])
@@ -104,8 +108,8 @@ def graeffe(a, b, steps, points, table, inverse_table):
             odd[i] = add(cross, cross)
         untransform(even, inverse_table)
         untransform(odd, inverse_table)
-        a[:] = even[:n]
-        b[:] = odd[:n]
+        copy(even[:n], a)
+        copy(odd[:n], b)
 
 
 @allocating_kernel
@@ -123,7 +127,8 @@ def simple_roots(a, b, size, table):
     values = np.empty((3, size), np.uint64)
     stretch = ONE
     for _ in range(29):
-        values[:] = 0
+        for row in range(3):
+            clear(values[row])
         running, degree = ONE, ZERO
         for i in range(n):
             at = i & (size - 1)

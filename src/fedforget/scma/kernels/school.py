@@ -5,14 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.compilation import allocating_kernel
-from fedforget.scma.kernels.field import ONE, ZERO, add, dot, mul, sub
+from fedforget.scma.kernels.field import (
+    ONE,
+    ZERO,
+    add,
+    copy,
+    dot,
+    mul,
+    sub,
+)
 
 
 @allocating_kernel
 def school_product(a, b):
     """Product of two short polynomials."""
     out = np.zeros(a.size + b.size - 1, np.uint64)
-    backwards = b[::-1].copy()
+    backwards = np.empty(b.size, np.uint64)
+    for i in range(b.size):
+        backwards[i] = b[b.size - 1 - i]
     for k in range(out.size):
         low = max(0, k - b.size + 1)
         high = min(k, a.size - 1) + 1
@@ -24,8 +34,9 @@ def school_product(a, b):
 @allocating_kernel
 def school_shift(a, by):
     """a(x + by)."""
-    out = a.copy()
-    n = out.size
+    n = a.size
+    out = np.empty(n, np.uint64)
+    copy(a, out)
     for first in range(n - 1):
         for i in range(n - 2, first - 1, -1):
             out[i] = add(out[i], mul(by, out[i + 1]))
@@ -64,8 +75,9 @@ def numerators(a, sums):
     n_rows, length = sums.shape
     n = a.size - 1
     out = np.zeros((n_rows, n), np.uint64)
-    fits = np.ones(n_rows, np.bool_)
+    fits = np.empty(n_rows, np.bool_)
     for row in range(n_rows):
+        fits[row] = True
         for k in range(n):
             out[row, k] = dot(a[k + 1 :], sums[row, : n - k])
         for first in range(length - n):

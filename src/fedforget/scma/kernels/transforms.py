@@ -19,6 +19,7 @@ from fedforget.scma.kernels.field import (
     ZERO,
     P,
     add,
+    copy,
     inverse,
     mul,
     power,
@@ -33,7 +34,7 @@ from fedforget.scma.kernels.field import (
 def twiddles(size, invert):
     """For each h = 1, 2, 4 … size/2, the powers of a root of order 2h at [h:2h], with quotients."""
     table = np.empty((2, size), np.uint64)
-    table[:, 0] = 0
+    table[0, 0] = table[1, 0] = ZERO
     generator = mul(np.uint64(GENERATOR), SQUARE)
     h, order = 1, np.uint64(2)
     while h < size:
@@ -101,7 +102,7 @@ def untransform(a, table):
 def transformed(a, size, table):
     """The transform of a polynomial padded with zeros."""
     out = np.zeros(size, np.uint64)
-    out[: a.size] = a
+    copy(a, out)
     transform(out, table)
     return out
 
@@ -109,6 +110,7 @@ def transformed(a, size, table):
 @allocating_kernel
 def untransformed(values, table):
     """The polynomial with these values."""
-    out = values.copy()
+    out = np.empty(values.size, np.uint64)
+    copy(values, out)
     untransform(out, table)
     return out

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.compilation import allocating_kernel
-from fedforget.scma.kernels.field import ONE, ZERO, add, mul, sub
+from fedforget.scma.kernels.field import (
+    ONE,
+    ZERO,
+    add,
+    clear,
+    copy,
+    mul,
+    sub,
+)
 from fedforget.scma.kernels.transforms import transform, untransform
 
 
@@ -30,7 +38,7 @@ def transform_nodes(nodes, table):
     count, size = nodes.shape[0], nodes.shape[1] - 1
     out = np.zeros((count, 2 * size), np.uint64)
     for node in range(count):
-        out[node, : size + 1] = nodes[node]
+        copy(nodes[node], out[node])
         transform(out[node], table)
     return out
 
@@ -59,10 +67,10 @@ def join_numerators(numerators, transforms, table, inverse_table):
     out = np.zeros((count, size), np.uint64)
     left, right = np.empty(size, np.uint64), np.empty(size, np.uint64)
     for node in range(count):
-        left[:] = 0
-        right[:] = 0
-        left[: size // 2] = numerators[2 * node]
-        right[: size // 2] = numerators[2 * node + 1]
+        clear(left)
+        clear(right)
+        copy(numerators[2 * node], left)
+        copy(numerators[2 * node + 1], right)
         transform(left, table)
         transform(right, table)
         for i in range(size):
@@ -90,12 +98,12 @@ def leaf_numerators(points, weights, leaves):
 def correlate(a, b_transform, n, table, inverse_table):
     """Σ_l b[l]·a[i+l] for i < n."""
     work = np.zeros(b_transform.size, np.uint64)
-    work[: a.size] = a
+    copy(a, work)
     transform(work, inverse_table)
     for i in range(work.size):
         work[i] = mul(work[i], b_transform[i])
     untransform(work, table)
-    return work[:n].copy()
+    return work[:n]
 
 
 @allocating_kernel
@@ -106,14 +114,14 @@ def split_nodes(vectors, transforms, table, inverse_table):
     out = np.empty((2 * count, half), np.uint64)
     above, work = np.empty(size, np.uint64), np.empty(size, np.uint64)
     for node in range(count):
-        above[:] = vectors[node]
+        copy(vectors[node], above)
         transform(above, inverse_table)
         for side in range(2):
             other = transforms[2 * node + 1 - side]
             for i in range(size):
                 work[i] = mul(above[i], other[i])
             untransform(work, table)
-            out[2 * node + side] = work[:half]
+            copy(work[:half], out[2 * node + side])
     return out
 
 

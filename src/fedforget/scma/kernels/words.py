@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.compilation import allocating_kernel
-from fedforget.scma.kernels.field import ONE, UNIT, ZERO, dot, mul
+from fedforget.scma.kernels.field import ONE, UNIT, ZERO, clear, dot, mul
 
 
 @allocating_kernel
@@ -13,7 +13,9 @@ def power_sums(points, weights, length):
     """Σ_j weights[t, j]·x_j^i for each row t and i < length; plain weights give plain sums."""
     n_rows, n = weights.shape
     out = np.empty((n_rows, length), np.uint64)
-    running = np.full(n, ONE)
+    running = np.empty(n, np.uint64)
+    for j in range(n):
+        running[j] = ONE
     for i in range(length):
         for t in range(n_rows):
             out[t, i] = dot(weights[t], running)
@@ -60,7 +62,7 @@ def bins_to_words(bins, levels, group_ends, shifts, widths):
     n_limbs = (shifts[0] + widths[0]) // 32 + 3
     limbs = np.zeros(n_limbs, np.uint64)
     for row in range(n):
-        limbs[:] = 0
+        clear(limbs)
         used = 0
         first = 0
         for end in group_ends:
@@ -90,11 +92,12 @@ def words_to_bins(words, levels, group_ends, shifts, widths):
     """The bins with these indices, and whether each index is in range."""
     n, d = words.shape[0], levels.size
     out = np.zeros((n, d), np.int64)
-    good = np.ones(n, np.bool_)
+    good = np.empty(n, np.bool_)
     n_limbs = (shifts[0] + widths[0]) // 32 + 3
     limbs = np.zeros(n_limbs, np.uint64)
     for row in range(n):
-        limbs[:] = 0
+        good[row] = True
+        clear(limbs)
         for t in range(shifts.size):
             at, shift = shifts[t] // 32, np.uint64(shifts[t] % 32)
             value = words[row, t]
