@@ -12,7 +12,7 @@ import fedforget
 SOURCE = Path(fedforget.__file__).parent
 LAYERS = [
     {"errors", "arrays", "digests", "text", "incoming", "private_files"},
-    {"kernel_cache"},
+    {"kernel_cache", "helper_code"},
     {"compilation"},
     {"clustering", "scma"},
     {"protocol", "configuration", "report", "warmup"},

@@ -11,6 +11,7 @@ from typing import Any
 
 import numba
 
+from fedforget.helper_code import HelperCompiler
 from fedforget.kernel_cache import KernelCache
 
 Function = Callable[..., Any]
@@ -43,11 +44,12 @@ def allocating_kernel(function: Function) -> Function:
 
 
 def helper(function: Function) -> Function:
-    """A function that only kernels call; compiled once, without a way in from Python.
-
-    LLVM inlines it where that pays.
-    """
-    return _compiled(function, _nrt=False, no_cpython_wrapper=True)
+    """A function that only kernels call, and take in; LLVM inlines it where that pays."""
+    options: Any = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled: Function = numba.njit(error_model="numpy", pipeline_class=HelperCompiler, **options)(
+        function
+    )
+    return compiled
 
 
 def inlined(function: Function) -> Function:

@@ -58,7 +58,7 @@ def number_of(count: int, thing: str) -> str:
 
 
 def warm_up_kernels(parts: Iterable[str] | None = None) -> None:
-    """Compile the kernels that are not kept yet, of some parts or all; the first time takes long."""
+    """Compile the kernels that are not kept yet, of some parts or all, and show how far it is."""
     start = time.perf_counter()
     with messages.status("Loading …"):
         from fedforget.warmup import PARTS, compile_ahead

@@ -36,27 +36,6 @@ def add_point_to_estimates(points, estimates, scratch, slot):
         estimates.products[row, slot] = column[estimates.known[row]]
 
 
-@helper
-def start_by_estimates(points, rows, estimates, scratch, row, seeds):
-    """The labels of a restart's first row.  OUT: the row, scratch."""
-    radius2, column = points.summary.radius2, scratch.column
-    for k in range(seeds.shape[0]):
-        seed, centre = points.shifted[seeds[k].slot], estimates.centres[row, k]
-        norm = 0.0
-        for c in range(seed.shape[0]):
-            norm += seed[c] * seed[c]
-        centre.norm = norm
-        centre.error = _fresh_error(norm, radius2)
-        fill(column, norm)
-        _add_features(column, -2.0, seed, estimates.features)
-        copy(column, estimates.columns[row, k])
-    fill(estimates.near[row], np.float32(-np.inf))
-    fill(estimates.other[row], np.float32(np.inf))
-    limit = _limit(estimates.centres[row], points.summary.slack)
-    for p in range(points.summary.n):
-        _settle(points, rows, estimates, scratch, row, row, points.order[p], limit)
-
-
 @inlined
 def ignore_changes(points, scratch, changed):
     """Before any row is looked at: nothing."""
@@ -91,27 +70,32 @@ def _list_moves(points, rows, scratch, above, row, turn):
 
 
 @helper
-def assign_by_estimates(points, rows, estimates, scratch, changed, above, row, t, is_old, turn):
+def assign_by_estimates(
+    points, rows, estimates, scratch, changed, seeds, above, row, t, is_old, turn
+):
     """Bring the labels of a row up to date.  Returns whether no cluster of the row above is empty.
 
     ``scratch.touched[1 - turn]`` marks the clusters of the row above that have moved, and
     ``scratch.touched[turn]`` will mark those of this row.  OUT: rows, estimates, scratch.
     """
-    before, touched = scratch.touched[1 - turn], scratch.touched[turn]
-    in_doubt = 0
+    touched, listed = scratch.touched[turn], scratch.candidates
+    in_doubt = np.int32(0)
     if t > 0:
-        is_fresh = t == 1 and not is_old
-        in_doubt = _move_centres(points, rows, estimates, scratch, above, row, before, is_fresh)
+        in_doubt = _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn)
         if in_doubt < 0:
             return False
+    elif not is_old:
+        _estimate_seeds(points, estimates, scratch, row, seeds)
     no_moves(scratch, touched)
     if is_old:
         note_changes(rows.labels[row], changed, touched, scratch)
         _estimate_changed(points, rows, estimates, above, row, changed, t, scratch.centres)
     limit = _limit(estimates.centres[row], points.summary.slack)
-    listed = scratch.candidates
     doubtful = 0
-    if t > 0 and in_doubt > 0:
+    if t == 0 and not is_old:
+        doubtful = points.summary.n
+        copy(points.order[:doubtful], listed[:doubtful])
+    elif in_doubt > 0:
         doubtful = _list_doubtful(estimates.near[row], estimates.other[row], limit, listed)
     if is_old:
         for c in range(changed.shape[0]):
@@ -128,11 +112,30 @@ def assign_by_estimates(points, rows, estimates, scratch, changed, above, row, t
     return True
 
 
+@helper
+def _estimate_seeds(points, estimates, scratch, row, seeds):
+    """All points' estimates for the seeds, from scratch.  OUT: the row of estimates, scratch."""
+    column = scratch.column
+    for k in range(seeds.shape[0]):
+        seed, centre = points.shifted[seeds[k].slot], estimates.centres[row, k]
+        norm = 0.0
+        for c in range(seed.shape[0]):
+            norm += seed[c] * seed[c]
+        centre.norm = norm
+        centre.error = _fresh_error(norm, points.summary.radius2)
+        fill(column, norm)
+        _add_features(column, -2.0, seed, estimates.features)
+        copy(column, estimates.columns[row, k])
+    fill(estimates.near[row], np.float32(-np.inf))
+    fill(estimates.other[row], np.float32(np.inf))
+    scratch.tally.distances += seeds.shape[0] * points.summary.n
+
+
 # -- centres that have moved -----------------------------------------------------------------------
 
 
 @helper
-def _move_centres(points, rows, estimates, scratch, above, row, touched, afresh):
+def _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn):
     """Bring the estimates of a row up to date with the clusters of the row above.
 
     What the touched clusters have gained and lost is in the moves.  Returns how many labels are in
@@ -144,15 +147,17 @@ def _move_centres(points, rows, estimates, scratch, above, row, touched, afresh)
 
     for the estimates e and a = W / W'.
     """
+    touched = scratch.touched[1 - turn]
+    # Row 1 of a new run has nothing to follow: the row above has the estimates for the seeds.
+    afresh = t == 1 and not is_old
     d = points.origin.shape[0]
     last = -1
+    in_doubt = np.int32(0)
     for k in range(touched.shape[0]):
         if touched[k] or afresh:
             last = k
-            if rows.sums[above, k, d] == 0:
-                return np.int32(-1)
-    in_doubt = np.int32(0)
-    for k in range(last + 1):
+            in_doubt = np.int32(-1) if rows.sums[above, k, d] == 0 else in_doubt
+    for k in range(last + 1 if in_doubt == 0 else 0):
         if touched[k] or afresh:
             in_doubt = _move_centre(
                 points, rows, estimates, scratch, above, row, k, k == last, afresh

@@ -38,19 +38,6 @@ def add_point_to_margins(points, margins, scratch, slot):
     margins.lengths[slot] = length
 
 
-@helper
-def start_by_margins(points, rows, margins, scratch, row, seeds):
-    """The labels of a restart's first row.  OUT: the row, scratch."""
-    for k in range(seeds.shape[0]):
-        seed, anchor = points.shifted[seeds[k].slot], margins.anchors[row, k]
-        copy(seed, anchor)
-        margins.drifts[row, k] = np.sqrt(squared_distance(seed, anchor)) * SCREEN
-    take_margins(points, rows, margins, scratch, row, row, 0.0, np.bool_(True), np.int64(0))
-    # Seeds do not move: these margins are good for ever.
-    fill(margins.border_margins[row], np.float32(np.inf))
-    margins.rows[row].cut = np.inf
-
-
 @inlined
 def meet_changes(points, scratch, changed):
     """Before any row is looked at.  OUT: scratch."""
@@ -64,7 +51,7 @@ def begin_by_margins(points, rows, margins, scratch, where, t, is_first, turn):
 
 
 @helper
-def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is_old, turn):
+def assign_by_margins(points, rows, margins, scratch, changed, seeds, above, row, t, is_old, turn):
     """Bring the labels of a row up to date.  Returns whether no cluster of the row above is empty.
 
     While the two centres that have moved most have together moved by less than the row's cut, the
@@ -105,10 +92,16 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
             if changed[c, 1] == 0 and left <= kept.cut:
                 _let_in(points, rows, margins, scratch, above, row, slot, turn)
         return True
-    if not _take_anchors(rows.sums[above], margins.anchors[row], drifts):
+    if t == 0:
+        _take_seeds(points.shifted, seeds, margins.anchors[row], drifts)
+    elif not _take_anchors(rows.sums[above], margins.anchors[row], drifts):
         return False
     drift = most + next_
-    take_margins(points, rows, margins, scratch, above, row, drift, not is_old, turn)
+    _take_margins(points, rows, margins, scratch, above, row, drift, not is_old, turn)
+    if t == 0:
+        # Seeds do not move: these margins are good for ever.
+        fill(margins.border_margins[row], np.float32(np.inf))
+        kept.cut = np.inf
     return True
 
 
@@ -301,6 +294,15 @@ def _root(slack):
 # -- taking margins --------------------------------------------------------------------------------
 
 
+@inlined
+def _take_seeds(shifted, seeds, anchors, drifts):
+    """Let the seeds be the anchors, for ever.  OUT: anchors, drifts."""
+    for k in range(seeds.shape[0]):
+        seed, anchor = shifted[seeds[k].slot], anchors[k]
+        copy(seed, anchor)
+        drifts[k] = np.sqrt(squared_distance(seed, anchor)) * SCREEN
+
+
 @helper
 def _take_anchors(sums, anchors, drifts):
     """Let the means of clusters be the anchors; False if one is empty.  OUT: anchors, drifts."""
@@ -315,7 +317,7 @@ def _take_anchors(sums, anchors, drifts):
 
 
 @helper
-def take_margins(points, rows, margins, scratch, above, row, drift, everyone, turn):
+def _take_margins(points, rows, margins, scratch, above, row, drift, everyone, turn):
     """Labels and margins for new anchors, which are off the old by no more than ``drift``.
 
     That is, two of them together.  Points with ample margins keep what the drift leaves of them,

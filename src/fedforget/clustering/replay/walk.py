@@ -12,14 +12,12 @@ from fedforget.clustering.replay.estimates import (
     assign_by_estimates,
     begin_by_estimates,
     ignore_changes,
-    start_by_estimates,
 )
 from fedforget.clustering.replay.margins import (
     add_point_to_margins,
     assign_by_margins,
     begin_by_margins,
     meet_changes,
-    start_by_margins,
 )
 from fedforget.clustering.replay.outcomes import estimate_losses, settle_outcomes
 from fedforget.clustering.replay.parts import part_of
@@ -49,7 +47,6 @@ class Strategy(NamedTuple):
     part : the part of the state that holds it.
     add_point : let it know a point that comes.
     meet_changes : what is to be done before any row is looked at.
-    start : assign all points to the seeds, in a restart's first row.
     begin : let a new row start with what the row above knows.
     assign : bring the labels of a row up to date, and note the moves; False if a cluster is empty.
     """
@@ -58,7 +55,6 @@ class Strategy(NamedTuple):
     part: type
     add_point: Function
     meet_changes: Function
-    start: Function
     begin: Function
     assign: Function
 
@@ -68,7 +64,6 @@ BY_MARGINS = Strategy(
     Margins,
     add_point_to_margins,
     meet_changes,
-    start_by_margins,
     begin_by_margins,
     assign_by_margins,
 )
@@ -77,7 +72,6 @@ BY_ESTIMATES = Strategy(
     Estimates,
     add_point_to_estimates,
     ignore_changes,
-    start_by_estimates,
     begin_by_estimates,
     assign_by_estimates,
 )
@@ -95,7 +89,7 @@ def replay_by(strategy: Strategy) -> Function:
     max_iter : of Lloyd's iteration.
     total : the weight of all points after the change.
     """
-    _, _, add_point, meet_changes, start, begin, assign = strategy
+    _, _, add_point, meet_changes, begin, assign = strategy
     points_of, rows_of, kept_of = part_of(Points), part_of(Assignments), part_of(strategy.part)
     runs_of, scratch_of = part_of(Runs), part_of(Scratch)
 
@@ -136,23 +130,17 @@ def replay_by(strategy: Strategy) -> Function:
         """
         restart, where, seeds = runs.restarts[r], runs.where[r], runs.seeds[r]
         if restart.status == START:
-            _use_seeds(points, seeds, scratch)
-            _clear_row(rows, where[0])
-            scratch.tally.moves = 0
-            start(points, rows, kept, scratch, where[0], seeds)
-            _add_up_row(points, rows, where[0])
-            scratch.tally.distances += seeds.shape[0] * points.summary.n
-            restart.status = GROW
+            _clear_row(points, rows, where[0])
+            restart.length = 0
         length = restart.length
         t = length if restart.status == GROW else 0
-        row = above = where[0]
         turn = np.int64(0)
         fill(scratch.touched[turn], np.bool_(False))
         scratch.tally.moves = 0
         going = True
         while going:
             is_old = t < length
-            if not is_old:
+            if t > 0 and not is_old:
                 if not _take_row(rows, runs, where, t):
                     restart.length = t
                     restart.status = FULL
@@ -161,12 +149,12 @@ def replay_by(strategy: Strategy) -> Function:
             row = where[t]
             above = where[t - 1] if t > 0 else row
             fill(scratch.have, np.bool_(False))
-            if t == 0 and _has_newcomers(changed):
+            if t == 0 and (not is_old or _has_newcomers(changed)):
                 _use_seeds(points, seeds, scratch)
 
             # 3a. Centres have moved with the clusters of the row above; labels follow.
             turn = 1 - turn
-            if not assign(points, rows, kept, scratch, changed, above, row, t, is_old, turn):
+            if not assign(points, rows, kept, scratch, changed, seeds, above, row, t, is_old, turn):
                 restart.length = t + 1 if not is_old else length
                 restart.status = RERUN
                 break
@@ -206,20 +194,11 @@ def _use_seeds(points, seeds, scratch):
 
 
 @helper
-def _clear_row(rows, row):
-    """A row in which no point has a label.  OUT: rows."""
+def _clear_row(points, rows, row):
+    """A first row, in which no point has a label yet.  OUT: rows."""
     fill(rows.labels[row], np.int16(-1))
     for k in range(rows.sums.shape[1]):
         fill(rows.sums[row, k], np.int64(0))
-
-
-@helper
-def _add_up_row(points, rows, row):
-    """The sums of a cleared row's clusters, by its new labels.  OUT: rows."""
-    for p in range(points.summary.n):
-        slot = points.order[p]
-        sums = rows.sums[row, rows.labels[row, slot]]
-        take(sums, points.values[slot], points.origin, points.weights[slot])
     rows.witness[row] = points.order[0]
 
 
