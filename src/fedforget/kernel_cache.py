@@ -113,9 +113,8 @@ def _source(module: str) -> bytes | None:
     return Path(found.origin).read_bytes()
 
 
-@cache
-def stamp(module: str) -> str:
-    """A hash over a module's text and that of every module of this package that it imports."""
+def sources(module: str) -> dict[str, bytes]:
+    """The text of a module, and that of every module of this package that it imports."""
     texts: dict[str, bytes] = {}
     waiting = [module]
     while waiting:
@@ -126,6 +125,13 @@ def stamp(module: str) -> str:
         texts[name] = text
         for source, names in _IMPORT.findall(text.decode()):
             waiting += [source, *(f"{source}.{part}" for part in re.findall(r"\w+", names))]
+    return texts
+
+
+@cache
+def stamp(module: str) -> str:
+    """A hash over :func:`sources`."""
+    texts = sources(module)
     hashed = hashlib.sha256()
     for name in sorted(texts):
         hashed.update(f"{name} {len(texts[name])}\n".encode() + texts[name])

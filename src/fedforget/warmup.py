@@ -43,6 +43,7 @@ def _run_records() -> None:
     """What a data owner uses: ids, seeds, partitions, bins."""
     values = np.linspace(0.0, 1.0, 24).reshape(8, 3)
     kernels.all_within(values, 1.0)
+    kernels.exponential(0.5)
     ids = np.arange(8)
     keys = keys_of_ids(_SECRET, ids)
     keys_of_ids(_SECRET, ids.astype(np.str_))

@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -14,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedforget.clustering import kernels
+from fedforget.clustering.distance import pairwise as pairwise_distances
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Secret
-from fedforget.clustering.replay import ReplayingServer, engine
+from fedforget.clustering.replay import ReplayingServer, engine, walk
 from fedforget.clustering.server import (
     REPLICATE_BITS,
     PointSource,
@@ -350,6 +352,54 @@ def check_margins(server: ReplayingServer) -> int:
             assert (truly[unlisted] > kept["cut"]).all()
             checked += 1
     return checked
+
+
+def exact_distance(point: np.ndarray, sums: np.ndarray, origin: np.ndarray) -> Fraction:
+    """The squared distance of a point to the mean of a cluster, without any rounding."""
+    *coordinates, weight = sums.tolist()
+    mean = [Fraction(c, weight) + o for c, o in zip(coordinates, origin.tolist(), strict=True)]
+    return sum((Fraction(x) - m) ** 2 for x, m in zip(point.tolist(), mean, strict=True))
+
+
+@pytest.mark.parametrize("top", [40, 2**20, 2**40])
+def test_the_slack_covers_the_errors_of_two_distances(top: int, rng: np.random.Generator) -> None:
+    """Distances that differ by more than the slack are told apart by their computed squares.
+
+    Points far from zero, close together: there the rounding is largest.
+    """
+    d, k = 5, 3
+    near = rng.integers(0, 30, (40, d)) + (top - 40)
+    points = np.unique(np.concatenate([near, rng.integers(0, top, (8, d))]), axis=0)
+    aggregate = Histogram.of(points, rng.integers(1, 99, len(points)))
+    server = ReplayingServer(source_of("weighted", top, d), k, n_init=2, max_iter=9, tol=0.0)
+    server.run(aggregate)
+    replay = server._replay
+    assert replay is not None
+    order, origin = replay.order, replay.points.origin
+    worst = 0.0
+    for where, length in trajectories(replay):
+        row = where[length - 1]
+        sums, labels = replay.rows.sums[row], np.empty(len(order), np.int32)
+        centres = np.empty((k, d))
+        walk.read_out(sums, origin, replay.rows.labels[row], order, centres, labels)
+        computed = pairwise_distances(replay.points.values[order], centres)
+        for point, distances in zip(replay.points.values[order], computed.tolist(), strict=True):
+            for distance, one in zip(distances, sums, strict=True):
+                error = abs(Fraction(distance) - exact_distance(point, one, origin))
+                worst = max(worst, float(error))
+    slack = float(replay.points.summary["slack"])
+    assert 0.0 < 2.0 * worst <= slack
+    # Not much wider than the proof needs, or replay would settle more points than it has to.
+    assert slack < 1e-11 * float((replay.points.values**2).sum(axis=1).max())
+
+
+def test_work_counts_points_and_not_empty_slots() -> None:
+    """Two points in a block of 64 slots."""
+    aggregate = Histogram.of(np.array([[3, 1], [9, 9]]), np.array([5, 6]))
+    server = ReplayingServer(source_of("weighted", 9, 2), 1, n_init=10, max_iter=300, tol=0.0)
+    server.run(aggregate)
+    # In each restart every point is assigned to the seed, and then to the mean.
+    assert server.work.points == 10 * 2 * 2
 
 
 # -- the cache is only a cache ---------------------------------------------------------------------
