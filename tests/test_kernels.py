@@ -9,6 +9,7 @@ import numba
 import numpy as np
 import pytest
 
+from fedforget import warmup
 from fedforget.compilation import KERNELS
 from fedforget.warmup import warm_up
 
@@ -54,3 +55,9 @@ def test_a_fused_multiply_add_would_be_found() -> None:
     if "+fma" not in features and "+neon" not in features:
         pytest.skip("this processor has no fused multiply-add")
     assert FUSED.search(assembly_of(compiled))
+
+
+def test_every_part_is_given_to_a_process() -> None:
+    given = [part for together in warmup._TOGETHER for part in together]
+    assert sorted(given) == sorted(warmup.PARTS)
+    assert set(warmup.FOR_THE_DEMO) < set(warmup.PARTS)

@@ -137,6 +137,14 @@ PARTS: dict[str, Callable[[], None]] = {
 }
 """What is compiled ahead, the parts that others build on first."""
 
+_TOGETHER = (
+    ("records", "server"),
+    ("codes", "large codes"),
+    ("margins", "estimates"),
+    ("large data",),
+)
+"""Parts that share helpers, which each process compiles for itself, go to one process."""
+
 FOR_THE_DEMO = ("records", "codes", "server", "margins")
 
 
@@ -193,13 +201,14 @@ def _marker(folder: Path, part: str) -> Path:
 
 def _compile(parts: list[str]) -> Iterator[str]:
     """The names of kernels as they are compiled, by as many processes as there are cores."""
-    waiting: SimpleQueue[str] = SimpleQueue()
-    for part in parts:
-        waiting.put(part)
+    waiting: SimpleQueue[list[str]] = SimpleQueue()
+    lots = [[part for part in together if part in parts] for together in _TOGETHER]
+    for lot in filter(None, lots):
+        waiting.put(lot)
     names: SimpleQueue[str | BaseException | None] = SimpleQueue()
     workers = [
         threading.Thread(target=_drive_worker, args=(waiting, names), daemon=True)
-        for _ in range(min(len(parts), _cores()))
+        for _ in range(min(waiting.qsize(), _cores()))
     ]
     for worker in workers:
         worker.start()
@@ -221,7 +230,7 @@ def _cores() -> int:
 
 
 def _drive_worker(
-    waiting: SimpleQueue[str], names: SimpleQueue[str | BaseException | None]
+    waiting: SimpleQueue[list[str]], names: SimpleQueue[str | BaseException | None]
 ) -> None:
     """Give parts to a process until there are none left, and pass on what it says."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -234,15 +243,15 @@ def _drive_worker(
             assert process.stdout is not None
             with suppress(Empty):
                 while True:
-                    part = waiting.get_nowait()
-                    process.stdin.write(part + "\n")
-                    process.stdin.flush()
-                    for line in process.stdout:
-                        if line.strip() == _DONE:
-                            break
-                        names.put(line.strip())
-                    else:
-                        raise RuntimeError(f"compiling the kernels of {part!r} failed")
+                    for part in waiting.get_nowait():
+                        process.stdin.write(part + "\n")
+                        process.stdin.flush()
+                        for line in process.stdout:
+                            if line.strip() == _DONE:
+                                break
+                            names.put(line.strip())
+                        else:
+                            raise RuntimeError(f"compiling the kernels of {part!r} failed")
             process.stdin.close()
         names.put(None)
     except BaseException as error:
