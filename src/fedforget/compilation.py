@@ -1,7 +1,7 @@
 """How this package compiles its kernels with numba.
 
-A module of kernels must be complete in itself: numba's cache on disk looks only at the file of the
-kernel, so a kernel that called a helper from another file could be cached with an outdated one.
+All of them are strictly IEEE (no fast-math, no fused multiply-add), release the interpreter's lock
+and are kept on disk (:mod:`fedforget.kernel_cache`).  A kernel may call helpers from any module.
 """
 
 from __future__ import annotations
@@ -11,35 +11,55 @@ from typing import Any
 
 import numba
 
+from fedforget.helper_code import HelperCompiler
+from fedforget.kernel_cache import KernelCache
+
 Function = Callable[..., Any]
 
 KERNELS: list[Any] = []
-"""Every compiled function, so that a warm-up can see which ones were cached."""
+"""Every compiled function, so that a warm-up can see which ones were kept."""
 
 
-def kernel(function: Function) -> Function:
-    """Compile ``function`` on first use, strictly IEEE, without the GIL, cached on disk."""
-    compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    KERNELS.append(compiled)
+def _compiled(function: Function, **options: bool) -> Function:
+    shared: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True} | options
+    dispatcher: Any = numba.njit(**shared)(function)
+    dispatcher._cache = KernelCache(function)
+    KERNELS.append(dispatcher)
+    compiled: Function = dispatcher
     return compiled
 
 
-def lean_kernel(function: Function) -> Function:
-    """A kernel that allocates nothing, compiled without counting references to arrays.
+def kernel(function: Function) -> Function:
+    """A loop over arrays that Python calls, and that allocates nothing.
 
-    Else every view of an array costs two atomic operations.  Only for calls from other kernels.
+    It is compiled without counting references to arrays: else every view of an array would cost
+    two atomic operations, and compiling takes longer.
     """
-    options: Any = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-    compiled: Function = numba.njit(**options)(function)
-    KERNELS.append(compiled)
+    return _compiled(function, _nrt=False)
+
+
+def allocating_kernel(function: Function) -> Function:
+    """A kernel that makes arrays of its own."""
+    return _compiled(function)
+
+
+def helper(function: Function) -> Function:
+    """A function that only kernels call, and take in; LLVM inlines it where that pays."""
+    options: Any = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled: Function = numba.njit(error_model="numpy", pipeline_class=HelperCompiler, **options)(
+        function
+    )
     return compiled
 
 
 def inlined(function: Function) -> Function:
-    """Compile a small helper into each kernel that calls it, where the loops can be vectorised."""
+    """A small helper that numba puts into each caller, where loops can then be vectorised.
+
+    This takes long in callers that are long themselves.
+    """
     return numba.njit(inline="always", error_model="numpy")(function)
 
 
 def compiled_now() -> int:
-    """How many kernels this process had to compile because they were not cached."""
+    """How many kernels this process had to compile because they were not kept."""
     return sum(sum(one.stats.cache_misses.values()) for one in KERNELS)

@@ -36,3 +36,7 @@ class ModelFileError(FedforgetError, ValueError):
 
 class DataTraceWarning(UserWarning):
     """A public parameter was inferred from the data and keeps a trace of forgotten records."""
+
+
+class KernelCacheWarning(UserWarning):
+    """Compiled kernels cannot be kept on disk."""

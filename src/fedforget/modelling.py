@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 
+from fedforget.clustering import replay
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.partition import FIXED_POINT_BITS
-from fedforget.clustering.replay import ReplayingServer
-from fedforget.clustering.server import (
+from fedforget.clustering.lattice_kmeans import (
     PointSource,
     ServerModel,
     UniformPoints,
     WeightedPoints,
     cluster,
 )
+from fedforget.clustering.partition import FIXED_POINT_BITS
 from fedforget.configuration import Configuration
 
 
-def new_server(config: Configuration) -> ReplayingServer:
+def new_server(config: Configuration) -> replay.ReplayingServer:
     """A server that has not seen an aggregate, and will follow its changes."""
-    return ReplayingServer(
+    return replay.ReplayingServer(
         _points_of(config),
         config.n_clusters,
         n_init=config.n_init,

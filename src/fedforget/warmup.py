@@ -1,77 +1,69 @@
-"""Compile every kernel once, so that nobody waits for a compiler in the middle of real work."""
+"""Compile kernels ahead, so that nobody waits for a compiler in the middle of real work.
+
+The kernels are divided into parts, by what needs them.  numba compiles one kernel at a time in a
+process, so several processes share the parts; what they compile is kept on disk, and the others
+load it from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
 
+import llvmlite.binding
 import numpy as np
 
+from fedforget import kernel_cache
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, nearest, pairwise
+from fedforget.clustering.distance import nearest, pairwise
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import IdIndex, keys_of_ids
+from fedforget.clustering.lattice_kmeans import PointSource, UniformPoints, WeightedPoints, cluster
 from fedforget.clustering.partition import SeededPartition
-from fedforget.clustering.prf import Keys, Secret
+from fedforget.clustering.prf import Secret
 from fedforget.clustering.race import copy_and_start, first_row
 from fedforget.clustering.records import RecordTable
 from fedforget.clustering.replay import ReplayingServer
-from fedforget.clustering.server import UniformPoints, WeightedPoints, cluster
-from fedforget.compilation import compiled_now
+from fedforget.compilation import KERNELS, compiled_now
 from fedforget.scma import Codec
 
+_SECRET = Secret(bytes(16))
+_DONE = "."
 
-def warm_up(on_compile: Callable[[], None] | None = None) -> int:
-    """Run every kernel on a few numbers; returns how many had to be compiled.
 
-    ``on_compile`` is called once, early, if the first kernel was not in the cache on disk: the
-    rest will take a while.
-    """
-    before = compiled_now()
+def _run_records() -> None:
+    """What a data owner uses: ids, seeds, partitions, bins."""
     values = np.linspace(0.0, 1.0, 24).reshape(8, 3)
     kernels.all_within(values, 1.0)
-    if compiled_now() > before and on_compile is not None:
-        on_compile()
-    secret = Secret(bytes(16))
+    kernels.exponential(0.5)
     ids = np.arange(8)
-    keys = keys_of_ids(secret, ids)
-    keys_of_ids(secret, ids.astype(np.str_))
+    keys = keys_of_ids(_SECRET, ids)
+    keys_of_ids(_SECRET, ids.astype(np.str_))
     index = IdIndex()
     index.put(keys, ids)
     index.find(keys)
     index.drop(keys)
     grid = Grid(np.array([[0.0, 1.0]] * 3), 0.25)
+    grid.bins(values)
     table = RecordTable(values.copy(), ids, keys, ids)
     partition = SeededPartition(table, 2, grid.fixed_point)
     partition.forget(np.flatnonzero(np.isin(table.ids, partition.seed_ids[1:])))
-    again = keys_of_ids(secret, ids + 8)
-    partition.learn(values.copy(), ids + 8, again, ids + 8)
-    _warm_up_rarely_used(values, keys)
-    histogram = Histogram.of(grid.bins(values), np.ones(8, dtype=np.int64))
-    for source in (WeightedPoints(secret, 9.0), UniformPoints(secret, 1e6)):
-        cluster(source.points_of(histogram), 2, n_init=1, max_iter=2, tol=1e-3)
-        server = ReplayingServer(source, 2, n_init=1, max_iter=9, tol=0.0)
-        server.run(histogram)
-        delta = Histogram.of(histogram.points()[:1], histogram.counts()[:1])
-        server.update(histogram + delta, delta)
-        new = Histogram.of(histogram.points()[:1] + 1, histogram.counts()[:1])
-        server.update(histogram + delta + new, new)
-    _warm_up_codes()
-    return compiled_now() - before
+    partition.learn(values.copy(), ids + 8, keys_of_ids(_SECRET, ids + 8), ids + 8)
 
 
-def _warm_up_codes() -> None:
-    """Few and many bins, short and long indices."""
-    for levels, n in (([10**6], 3), ([10**6] * 4, 100), ([10**6], 1200)):
-        codec = Codec(levels, n, salt=b"")
-        bins = np.arange(n)[:, np.newaxis].repeat(len(levels), axis=1)
-        vector = codec.unpack(codec.pack(codec.encode(bins, np.ones(n, dtype=np.int64))))
-        codec.decode(vector)
-
-
-def _warm_up_rarely_used(values: Floats, keys: Keys) -> None:
-    """Kernels that small data does not reach: many features, tied scores."""
+def _run_large_data() -> None:
+    """What small data does not reach: many rows, many features, tied scores."""
+    values = np.linspace(0.0, 1.0, 24).reshape(8, 3)
     n = len(values)
+    keys = keys_of_ids(_SECRET, np.arange(n))
     copy_and_start(np.tile(values, (1, 8)), keys, first_row)
     pairwise(values, values)
     kernels.distances_to(values, values[0], np.empty(n))
@@ -81,3 +73,198 @@ def _warm_up_rarely_used(values: Floats, keys: Keys) -> None:
     state = (values, values[:1].copy(), 1, np.empty(0), *keys, np.uint64(1))
     rate, label, met = np.ones(n), np.zeros(n, np.int32), np.zeros(n, np.int32)
     kernels.tied_rows(*state, 0.0, rate, label, met, np.empty(n, np.bool_))
+
+
+def _points(d: int) -> Histogram:
+    """Eight points of a lattice."""
+    points = np.arange(8)[:, np.newaxis] * np.ones(d, dtype=np.int64)
+    return Histogram.of(points, np.ones(8, dtype=np.int64))
+
+
+def _run_server() -> None:
+    """The server's own K-means."""
+    for source in (WeightedPoints(_SECRET, 99.0), UniformPoints(_SECRET, 1e7)):
+        cluster(source.points_of(_points(3)), 2, n_init=1, max_iter=2, tol=1e-3)
+
+
+def _replay(source: PointSource, d: int) -> None:
+    """A count changes, and a point comes."""
+    aggregate = _points(d)
+    server = ReplayingServer(source, 2, n_init=1, max_iter=9, tol=0.0)
+    server.run(aggregate)
+    for point in aggregate.points()[:1], aggregate.points()[:1] + 10:
+        change = Histogram.of(point, np.ones(1, dtype=np.int64))
+        aggregate = aggregate + change
+        server.update(aggregate, change)
+
+
+def _run_margins() -> None:
+    """The server's replay, for few features and clusters."""
+    _replay(WeightedPoints(_SECRET, 99.0), 3)
+
+
+def _run_estimates() -> None:
+    """The server's replay, for many features or clusters."""
+    _replay(WeightedPoints(_SECRET, 9999.0), 600)
+
+
+def _encode_and_decode(levels: list[int], n: int) -> None:
+    codec = Codec(levels, n, salt=b"")
+    bins = np.arange(n)[:, np.newaxis].repeat(len(levels), axis=1)
+    vector = codec.unpack(codec.pack(codec.encode(bins, np.ones(n, dtype=np.int64))))
+    codec.decode(vector)
+
+
+def _run_codes() -> None:
+    """Few bins, with short and with long indices."""
+    _encode_and_decode([10**6], 3)
+    _encode_and_decode([10**6] * 4, 100)
+
+
+def _run_large_codes() -> None:
+    """Many bins."""
+    _encode_and_decode([10**6], 1200)
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "records": _run_records,
+    "codes": _run_codes,
+    "server": _run_server,
+    "margins": _run_margins,
+    "estimates": _run_estimates,
+    "large codes": _run_large_codes,
+    "large data": _run_large_data,
+}
+"""What is compiled ahead, the parts that others build on first."""
+
+_TOGETHER = (
+    ("records", "server"),
+    ("codes", "large codes"),
+    ("margins", "estimates"),
+    ("large data",),
+)
+"""Parts that share helpers, which each process compiles for itself, go to one process."""
+
+FOR_THE_DEMO = ("records", "codes", "server", "margins")
+
+
+def warm_up() -> int:
+    """Compile everything that is not kept, and load it; returns how many were compiled."""
+    compiled = compile_ahead()
+    before = compiled_now()
+    for run in PARTS.values():
+        run()
+    return compiled + compiled_now() - before
+
+
+def compile_ahead(
+    parts: Iterable[str] = tuple(PARTS), on_compiled: Callable[[str], None] | None = None
+) -> int:
+    """Compile the kernels of some parts in several processes, unless they are kept.
+
+    Parameters
+    ----------
+    parts : iterable of str
+        Names of :data:`PARTS`.
+    on_compiled : callable, optional
+        Called with the name of each kernel that was compiled, one call at a time.
+
+    Returns
+    -------
+    int
+        How many kernels were compiled.  Nothing is, where nothing can be kept.
+    """
+    folder = kernel_cache.folder()
+    if folder is None:
+        return 0
+    missing = [part for part in parts if not _marker(folder, part).exists()]
+    if not missing:
+        return 0
+    compiled = 0
+    for name in _compile(missing):
+        compiled += 1
+        if on_compiled is not None:
+            on_compiled(name)
+    for part in missing:
+        _marker(folder, part).touch()
+    return compiled
+
+
+def _marker(folder: Path, part: str) -> Path:
+    """A file that tells that the kernels of a part, as they are, have been compiled."""
+    modules = sorted({one.py_func.__module__ for one in KERNELS})
+    depends = [kernel_cache.stamp(module) for module in (__name__, *modules)]
+    depends += [*kernel_cache.versions(), llvmlite.binding.get_host_cpu_name()]
+    hashed = hashlib.sha256(repr(depends).encode()).hexdigest()[:16]
+    return folder / f"compiled {part}-{hashed}-"
+
+
+def _compile(parts: list[str]) -> Iterator[str]:
+    """The names of kernels as they are compiled, by as many processes as there are cores."""
+    waiting: SimpleQueue[list[str]] = SimpleQueue()
+    lots = [[part for part in together if part in parts] for together in _TOGETHER]
+    for lot in filter(None, lots):
+        waiting.put(lot)
+    names: SimpleQueue[str | BaseException | None] = SimpleQueue()
+    workers = [
+        threading.Thread(target=_drive_worker, args=(waiting, names), daemon=True)
+        for _ in range(min(waiting.qsize(), _cores()))
+    ]
+    for worker in workers:
+        worker.start()
+    running = len(workers)
+    while running:
+        match names.get():
+            case None:
+                running -= 1
+            case BaseException() as error:
+                raise error
+            case str() as name:
+                yield name
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _drive_worker(
+    waiting: SimpleQueue[list[str]], names: SimpleQueue[str | BaseException | None]
+) -> None:
+    """Give parts to a process until there are none left, and pass on what it says."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", __name__]
+    try:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with suppress(Empty):
+                while True:
+                    for part in waiting.get_nowait():
+                        process.stdin.write(part + "\n")
+                        process.stdin.flush()
+                        for line in process.stdout:
+                            if line.strip() == _DONE:
+                                break
+                            names.put(line.strip())
+                        else:
+                            raise RuntimeError(f"compiling the kernels of {part!r} failed")
+            process.stdin.close()
+        names.put(None)
+    except BaseException as error:
+        names.put(error)
+
+
+def _work() -> None:
+    """A process that compiles parts: names of parts come in, names of kernels go out."""
+    kernel_cache.KernelCache.on_compiled = lambda name: print(name, flush=True)
+    for line in sys.stdin:
+        PARTS[line.strip()]()
+        print(_DONE, flush=True)
+
+
+if __name__ == "__main__":
+    _work()

@@ -92,18 +92,6 @@ def test_pairwise_distances_are_those_of_the_kernel(rng: np.random.Generator) ->
     assert pairwise(values, centres).tolist() == expected
 
 
-def test_no_kernel_contains_a_fused_multiply_add() -> None:
-    """A fused operation rounds once where two operations round twice: other bits."""
-    import numba
-
-    compiled = numba.njit(nogil=True, error_model="numpy")(kernels.meet_tiled.py_func)
-    compiled(np.zeros((2, 9)), np.zeros((1, 9)), 0, np.zeros(2), np.zeros(2, np.int32))
-    (assembly,) = compiled.inspect_asm().values()
-    assert "mulpd" in assembly or "fmul" in assembly
-    assert "fmadd" not in assembly
-    assert "fmla" not in assembly
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 2.0])
 def test_values_beyond_the_limit_are_found_anywhere(bad: float) -> None:
     values = np.zeros((90, 70))

@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -13,11 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedforget.clustering import kernels, replay
+from fedforget.clustering import kernels
+from fedforget.clustering.distance import pairwise as pairwise_distances
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.prf import Secret
-from fedforget.clustering.replay import ReplayingServer
-from fedforget.clustering.server import (
+from fedforget.clustering.lattice_kmeans import (
     REPLICATE_BITS,
     PointSource,
     ServerModel,
@@ -25,6 +25,8 @@ from fedforget.clustering.server import (
     WeightedPoints,
     cluster,
 )
+from fedforget.clustering.prf import Secret
+from fedforget.clustering.replay import ReplayingServer, engine, walk
 
 SEED = Secret(bytes(range(16)))
 
@@ -106,7 +108,7 @@ KEPT = {"margins": 10**9, "estimates": 0}
 @contextmanager
 def rows_keep(what: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "BY_MARGINS", KEPT[what])
+        patch.setattr(engine, "BY_MARGINS", KEPT[what])
         yield
 
 
@@ -209,29 +211,32 @@ def test_many_points_come_and_go_at_once(kept: str, rng: np.random.Generator) ->
 # -- adversarial changes ---------------------------------------------------------------------------
 
 
+def trajectories(replay: engine.Replay) -> Iterator[tuple[np.ndarray, int]]:
+    """The rows of each restart, and how many there are."""
+    yield from zip(replay.runs.where, replay.runs.restarts["length"], strict=True)
+
+
 def at_the_smallest_margin(follower: Follower, rng: np.random.Generator) -> tuple:
-    """Change the weight of the point that is closest to changing its cluster."""
-    cache = follower.server._cache
-    assert cache is not None
-    where = np.concatenate(
-        [where[:length] for where, length in zip(cache.runs.where, cache.runs.length, strict=True)]
-    )
-    taken = np.ix_(where, cache.order)
-    if cache.by_margins:
-        margins = cache.margins.keys[taken] - cache.margins.sunk[where][:, None]
+    """PointChange the weight of the point that is closest to changing its cluster."""
+    replay = follower.server._replay
+    assert replay is not None
+    where = np.concatenate([where[:length] for where, length in trajectories(replay)])
+    taken = np.ix_(where, replay.order)
+    if replay.margins is not None:
+        margins = replay.margins.reserves[taken] - replay.margins.rows["spent"][where][:, None]
     else:
-        margins = cache.estimates.other[taken] - cache.estimates.near[taken]
-    slot = cache.order[int(np.unravel_index(margins.argmin(), margins.shape)[1])]
-    return cache.cloud.values[slot].astype(int), rng.choice([1, 7, 50])
+        margins = replay.estimates.other[taken] - replay.estimates.near[taken]
+    slot = replay.order[int(np.unravel_index(margins.argmin(), margins.shape)[1])]
+    return replay.points.values[slot].astype(int), rng.choice([1, 7, 50])
 
 
 def at_a_winner(follower: Follower, rng: np.random.Generator) -> tuple:
-    cache = follower.server._cache
-    assert cache is not None
-    slot = int(rng.choice(cache.runs.seeds.ravel()))
-    weight = int(cache.cloud.weights[slot])
+    replay = follower.server._replay
+    assert replay is not None
+    slot = int(rng.choice(replay.runs.seeds["slot"].ravel()))
+    weight = int(replay.points.weights[slot])
     change = -weight if rng.random() < 0.3 else (-1 if weight > 1 and rng.random() < 0.7 else 5)
-    return cache.cloud.values[slot].astype(int), change
+    return replay.points.values[slot].astype(int), change
 
 
 def at_the_last_point_of_a_cluster(follower: Follower, rng: np.random.Generator) -> tuple:
@@ -281,12 +286,13 @@ def attack(aim: str, kept: str, seed: int, *, broken: bool = False) -> Iterator[
 
 def never_give_way(server: ReplayingServer) -> None:
     """Let no margin and no difference of estimates ever be too small."""
-    cache = server._cache
-    if cache is not None:
-        cache.cloud.bounds[1] = -np.inf
-        cache.margins.cut[:] = 1e9
-        cache.margins.listed[:] = np.inf
-        cache.margins.debt[:] = 0
+    replay = server._replay
+    if replay is not None:
+        replay.points.summary["slack"] = -np.inf
+        if replay.margins is not None:
+            replay.margins.rows["cut"] = 1e9
+            replay.margins.rows["debt"] = 0
+            replay.margins.border_margins[:] = np.inf
 
 
 @pytest.mark.parametrize("kept", KEPT)
@@ -308,7 +314,7 @@ def test_a_broken_margin_check_is_caught(kept: str) -> None:
 
 @pytest.mark.parametrize("d", [2, 7])
 def test_margins_are_what_they_say(d: int, rng: np.random.Generator) -> None:
-    """Drifts, keys, cuts and lists bound what they are said to bound, in every row."""
+    """Drifts, reserves, cuts and lists bound what they are said to bound, in every row."""
     top, k = 40, 6
     aggregate = Histogram.of(rng.integers(0, top + 1, (400, d)), rng.integers(1, 30, 400))
     server = ReplayingServer(source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=0.0)
@@ -322,37 +328,78 @@ def test_margins_are_what_they_say(d: int, rng: np.random.Generator) -> None:
 
 def check_margins(server: ReplayingServer) -> int:
     """Check every row that has centres of its own; returns how many."""
-    cache = server._cache
-    assert cache is not None
-    cloud, rows, margins = cache.cloud, cache.rows, cache.margins
-    points = cloud.shifted[cache.order]
+    replay = server._replay
+    assert replay is not None
+    assert replay.margins is not None
+    rows, margins, order = replay.rows, replay.margins, replay.order
+    points = replay.points.shifted[order]
     checked = 0
-    for where, length in zip(cache.runs.where, cache.runs.length, strict=True):
+    for where, length in trajectories(replay):
         for above, row in pairwise(where[:length]):
             sums = rows.sums[above]
             centres = sums[:, :-1] / sums[:, -1:]
             anchors = margins.anchors[row].astype(float)
             assert (margins.drifts[row] >= np.linalg.norm(centres - anchors, axis=1) - 1e-12).all()
             distances = np.linalg.norm(points[:, None] - anchors[None], axis=2)
-            own = rows.labels[row, cache.order][:, None].astype(int)
+            own = rows.labels[row, order][:, None].astype(int)
             mine = np.take_along_axis(distances, own, axis=1)[:, 0]
             np.put_along_axis(distances, own, np.inf, axis=1)
             truly = distances.min(axis=1) - mine
-            assert (truly >= margins.keys[row, cache.order] - margins.sunk[row]).all()
-            listed = set(margins.tight[row, margins.listed[row] < np.inf].tolist())
-            unlisted = np.array([slot not in listed for slot in cache.order.tolist()])
-            assert (truly[unlisted] > margins.cut[row]).all()
+            kept = margins.rows[row]
+            assert (truly >= margins.reserves[row, order] - kept["spent"]).all()
+            listed = set(margins.border[row, margins.border_margins[row] < np.inf].tolist())
+            unlisted = np.array([slot not in listed for slot in order.tolist()])
+            assert (truly[unlisted] > kept["cut"]).all()
             checked += 1
     return checked
 
 
-def test_margins_without_slack_would_not_be_safe_by_proof() -> None:
-    """The slack is positive and far below the margins that matter."""
-    aggregate = Histogram.of(np.arange(40).reshape(20, 2), np.ones(20, dtype=int))
-    server = ReplayingServer(source_of("weighted", 40, 2), 3, n_init=1, max_iter=9, tol=0.0)
+def exact_distance(point: np.ndarray, sums: np.ndarray, origin: np.ndarray) -> Fraction:
+    """The squared distance of a point to the mean of a cluster, without any rounding."""
+    *coordinates, weight = sums.tolist()
+    mean = [Fraction(c, weight) + o for c, o in zip(coordinates, origin.tolist(), strict=True)]
+    return sum((Fraction(x) - m) ** 2 for x, m in zip(point.tolist(), mean, strict=True))
+
+
+@pytest.mark.parametrize("top", [40, 2**20, 2**40])
+def test_the_slack_covers_the_errors_of_two_distances(top: int, rng: np.random.Generator) -> None:
+    """Distances that differ by more than the slack are told apart by their computed squares.
+
+    Points far from zero, close together: there the rounding is largest.
+    """
+    d, k = 5, 3
+    near = rng.integers(0, 30, (40, d)) + (top - 40)
+    points = np.unique(np.concatenate([near, rng.integers(0, top, (8, d))]), axis=0)
+    aggregate = Histogram.of(points, rng.integers(1, 99, len(points)))
+    server = ReplayingServer(source_of("weighted", top, d), k, n_init=2, max_iter=9, tol=0.0)
     server.run(aggregate)
-    assert server._cache is not None
-    assert 0.0 < server._cache.cloud.bounds[1] < 1e-9
+    replay = server._replay
+    assert replay is not None
+    order, origin = replay.order, replay.points.origin
+    worst = 0.0
+    for where, length in trajectories(replay):
+        row = where[length - 1]
+        sums, labels = replay.rows.sums[row], np.empty(len(order), np.int32)
+        centres = np.empty((k, d))
+        walk.read_out(sums, origin, replay.rows.labels[row], order, centres, labels)
+        computed = pairwise_distances(replay.points.values[order], centres)
+        for point, distances in zip(replay.points.values[order], computed.tolist(), strict=True):
+            for distance, one in zip(distances, sums, strict=True):
+                error = abs(Fraction(distance) - exact_distance(point, one, origin))
+                worst = max(worst, float(error))
+    slack = float(replay.points.summary["slack"])
+    assert 0.0 < 2.0 * worst <= slack
+    # Not much wider than the proof needs, or replay would settle more points than it has to.
+    assert slack < 1e-11 * float((replay.points.values**2).sum(axis=1).max())
+
+
+def test_work_counts_points_and_not_empty_slots() -> None:
+    """Two points in a block of 64 slots."""
+    aggregate = Histogram.of(np.array([[3, 1], [9, 9]]), np.array([5, 6]))
+    server = ReplayingServer(source_of("weighted", 9, 2), 1, n_init=10, max_iter=300, tol=0.0)
+    server.run(aggregate)
+    # In each restart every point is assigned to the seed, and then to the mean.
+    assert server.work.points == 10 * 2 * 2
 
 
 # -- the cache is only a cache ---------------------------------------------------------------------
@@ -380,9 +427,9 @@ def test_memory_is_bounded_and_the_oldest_restarts_go_first(
     limit: int, rng: np.random.Generator
 ) -> None:
     follower = make_follower(rng, memory_limit=limit)
-    cache = follower.server._cache
-    assert cache is not None
-    ready = cache.runs.length > 0
+    replay = follower.server._replay
+    assert replay is not None
+    ready = replay.runs.restarts["length"] > 0
     assert ready.tolist() == sorted(ready.tolist())
     for _ in range(10):
         random_change(rng, follower, 29, 2)
@@ -393,12 +440,12 @@ def test_memory_is_bounded_and_the_oldest_restarts_go_first(
 def test_trajectories_go_with_their_server(rng: np.random.Generator) -> None:
     """At once: they may take a gigabyte, and a cycle of references would keep it for a while."""
     follower = make_follower(rng)
-    assert follower.server._cache is not None
-    cache = weakref.ref(follower.server._cache)
+    assert follower.server._replay is not None
+    replay = weakref.ref(follower.server._replay)
     gc.disable()
     try:
         del follower
-        assert cache() is None
+        assert replay() is None
     finally:
         gc.enable()
 

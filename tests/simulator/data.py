@@ -12,8 +12,8 @@ import numpy as np
 
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
+from fedforget.clustering.lattice_kmeans import ServerModel
 from fedforget.clustering.prf import Secret
-from fedforget.clustering.server import ServerModel
 from fedforget.configuration import Configuration
 from fedforget.digests import Digest
 from fedforget.modelling import new_server

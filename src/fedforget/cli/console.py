@@ -59,20 +59,26 @@ def number_of(count: int, thing: str) -> str:
     return f"{count} {thing}{'s' * (count != 1)}"
 
 
-def warm_up_kernels() -> None:
-    """Compile the kernels if need be, and say so: the first time takes a while."""
+def warm_up_kernels(parts: Iterable[str] | None = None) -> None:
+    """Compile the kernels that are not kept yet, of some parts or all, and show how far it is."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     start = time.perf_counter()
-
-    def announce() -> None:
-        messages.print("Compiling the kernels for this machine (the first run only) …")
-
     with messages.status("Loading …"):
-        from fedforget.warmup import warm_up
+        from fedforget.warmup import PARTS, compile_ahead
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}"))
+    with Progress(*columns, TimeElapsedColumn(), console=messages, transient=True) as progress:
+        task = progress.add_task("", total=None, visible=False)
 
-        compiled = warm_up(announce)
+        def show_kernel(name: str) -> None:
+            progress.update(
+                task, advance=1, visible=True, description="Compiling for this machine, once"
+            )
+
+        compiled = compile_ahead(PARTS if parts is None else parts, show_kernel)
     if compiled:
         seconds = time.perf_counter() - start
-        messages.print(f"[dim]{compiled} kernels compiled in {seconds:.0f} s and cached.[/dim]")
+        messages.print(f"[dim]{compiled} kernels compiled in {seconds:.0f} s and kept.[/dim]")
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from fedforget.clustering.losses import loss_ratio
 from fedforget.estimators import FederatedKMeans
 from fedforget.report import Report
 from fedforget.text import json_text
+from fedforget.warmup import FOR_THE_DEMO
 
 N_CLUSTERS = 3
 HOSPITALS = ("Aarhus", "Bologna", "Coimbra", "Delft", "Espoo")
@@ -248,7 +249,7 @@ def _in_words(report: Report) -> str:
 
 def run_demo(out: Path, seed: int, as_json: bool) -> None:
     """Play the story, show it as a table (or JSON) and draw it."""
-    warm_up_kernels()
+    warm_up_kernels(FOR_THE_DEMO)
     patients, newcomers = load_patients(np.random.default_rng(seed))
     story = Story(patients, newcomers, seed)
     scenes: list[tuple[str, Callable[[], None]]] = [

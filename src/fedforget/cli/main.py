@@ -128,7 +128,7 @@ def report(
 
 @app.command("warm-up")
 def warm_up() -> None:
-    """Compile the numerical kernels and cache them, so that later commands start at once.
+    """Compile the numerical kernels and keep them, so that later commands start at once.
 
     Example: `fedforget warm-up`
     """

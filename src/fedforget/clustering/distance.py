@@ -9,13 +9,11 @@ settled by that kernel.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from fedforget.arrays import Floats as Floats
+from fedforget.arrays import Ints
+from fedforget.arrays import Labels as Labels
 from fedforget.clustering import kernels
-from fedforget.clustering.prf import Ints
-
-Floats = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int32]
 
 _UNIT = 2.0**-53
 _CHUNK_BYTES = 4 << 20

@@ -17,13 +17,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from fedforget.arrays import Ints as Ints
+from fedforget.arrays import UInts as UInts
 from fedforget.clustering import kernels
 from fedforget.clustering.siphash import siphash_128
-
-UInts = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 
 _FEW = 1000
 """Messages that are hashed in less time than it takes to load numba."""

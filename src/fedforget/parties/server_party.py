@@ -20,7 +20,7 @@ from msgspec import structs
 
 from fedforget.clustering.distance import Floats
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.server import ServerModel
+from fedforget.clustering.lattice_kmeans import ServerModel
 from fedforget.errors import FedforgetError
 from fedforget.modelling import model_of
 from fedforget.parties.database import Database, Schema

@@ -62,7 +62,7 @@ class ServerModel(NamedTuple):
     restart: int
 
 
-class Change(NamedTuple):
+class PointChange(NamedTuple):
     """One point whose weight changes; a weight of 0 means that it is not there.
 
     Coordinates and key matter only for a point that was not there before.
@@ -88,7 +88,7 @@ class PointSource(Protocol):
     def names_of(self, aggregate: Histogram) -> list[bytes]:
         """Their names, sorted; the order of the names is the canonical one."""
 
-    def changes(self, aggregate: Histogram, delta: Histogram) -> list[Change]:
+    def changes(self, aggregate: Histogram, delta: Histogram) -> list[PointChange]:
         """Which points a change of the aggregate changes; ``aggregate`` is the one after it."""
 
 
@@ -106,16 +106,16 @@ class WeightedPoints:
     def names_of(self, aggregate: Histogram) -> list[bytes]:
         return aggregate.encoded()
 
-    def changes(self, aggregate: Histogram, delta: Histogram) -> list[Change]:
+    def changes(self, aggregate: Histogram, delta: Histogram) -> list[PointChange]:
         changes = []
         for name, difference in delta.items():
             after = aggregate.count_of(name)
             if after == difference:
                 point = aggregate.decode([name])
                 key = keys_of_vectors(self.seed, point)
-                change = Change(name, 0, after, point[0], (key.low[0], key.high[0]))
+                change = PointChange(name, 0, after, point[0], (key.low[0], key.high[0]))
             else:
-                change = Change(name, after - difference, after)
+                change = PointChange(name, after - difference, after)
             changes.append(change)
         return changes
 
@@ -150,12 +150,12 @@ class UniformPoints:
             for number in range(aggregate.count_of(name))
         ]
 
-    def changes(self, aggregate: Histogram, delta: Histogram) -> list[Change]:
+    def changes(self, aggregate: Histogram, delta: Histogram) -> list[PointChange]:
         changes = []
         for name, difference in delta.items():
             after = aggregate.count_of(name)
             gone = range(after, after - difference)
-            changes += [Change(_replicate(name, number), 1, 0) for number in gone]
+            changes += [PointChange(_replicate(name, number), 1, 0) for number in gone]
             if difference > 0:
                 first = after - difference
                 new = self._scatter(
@@ -163,7 +163,7 @@ class UniformPoints:
                 )
                 keys = zip(new.keys.low, new.keys.high, strict=True)
                 changes += [
-                    Change(_replicate(name, number), 0, 1, point, key)
+                    PointChange(_replicate(name, number), 0, 1, point, key)
                     for number, point, key in zip(
                         range(first, after), new.coordinates, keys, strict=True
                     )

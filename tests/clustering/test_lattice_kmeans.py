@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import twins
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.prf import Secret, keys_of_vectors
-from fedforget.clustering.server import (
+from fedforget.clustering.lattice_kmeans import (
     REPLICATE_BITS,
     LatticePoints,
     Restarts,
@@ -22,6 +21,7 @@ from fedforget.clustering.server import (
     WeightedPoints,
     cluster,
 )
+from fedforget.clustering.prf import Secret, keys_of_vectors
 from fedforget.errors import LatticeOverflowError
 
 SEED = Secret(bytes(range(16)))

@@ -1,0 +1,90 @@
+"""The grid, fixed-point sums, and Lloyd's iteration on an integer lattice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedforget.clustering.kernels.clocks import draw
+from fedforget.compilation import kernel
+
+
+@kernel
+def add_fixed_point(values, rows, label, sign, offset, extent, factor, sums, sizes):
+    """Add (or, with sign -1, take away) rows to their clusters' integer sums.  OUT: sums, sizes.
+
+    A coordinate becomes floor(t * factor + 1/2) with t = (value - offset) / extent in [0, 1].
+    """
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        k = label[i]
+        sizes[k] += sign
+        for t in range(values.shape[1]):
+            unit = (values[i, t] - offset[t]) / extent
+            sums[k, t] += sign * np.int64(np.floor(unit * factor + 0.5))
+
+
+@kernel
+def scatter_replicates(keys0, keys1, bins, first, counts, bits, points, point_keys0, point_keys1):
+    """Spread each bin's replicates ``first`` and later, ``counts`` of them, inside the bin.
+
+    Replicate r of a bin depends on the bin's key and r alone.  A point's coordinates are
+    bin * 2^bits plus a draw from [-2^(bits-1), 2^(bits-1)).  OUT: points, point_keys0, point_keys1.
+    """
+    n = 0
+    half = np.int64(1) << np.int64(bits - 1)
+    for j in range(bins.shape[0]):
+        for r in range(first[j], first[j] + counts[j]):
+            counter = (np.uint64(1) << np.uint64(62)) + np.uint64(2) * np.uint64(r)
+            point_keys0[n] = draw(keys0[j], keys1[j], counter)
+            point_keys1[n] = draw(keys0[j], keys1[j], counter + np.uint64(1))
+            for t in range(bins.shape[1]):
+                coordinate = (np.uint64(1) << np.uint64(61)) + np.uint64(t)
+                offset = draw(point_keys0[n], point_keys1[n], coordinate) >> np.uint64(64 - bits)
+                points[n, t] = (bins[j, t] << np.int64(bits)) + np.int64(offset) - half
+            n += 1
+
+
+@kernel
+def move_points(points, weights, before, after, sums, totals):
+    """Take points that changed their cluster from the old sums to the new.  OUT: sums, totals.
+
+    ``before`` is -1 for a point that belonged to none.  Returns how many points moved.
+    """
+    moved = 0
+    for i in range(points.shape[0]):
+        if before[i] == after[i]:
+            continue
+        moved += 1
+        weight = weights[i]
+        if before[i] >= 0:
+            totals[before[i]] -= weight
+            for t in range(points.shape[1]):
+                sums[before[i], t] -= weight * points[i, t]
+        totals[after[i]] += weight
+        for t in range(points.shape[1]):
+            sums[after[i], t] += weight * points[i, t]
+    return moved
+
+
+@kernel
+def recentre(sums, totals, centres):
+    """Move each centre to the mean of its points; an empty cluster keeps its place.  OUT: centres.
+
+    Returns the sum of the squared moves.
+    """
+    shift = 0.0
+    for k in range(centres.shape[0]):
+        if totals[k] == 0:
+            continue
+        for t in range(centres.shape[1]):
+            mean = np.float64(sums[k, t]) / np.float64(totals[k])
+            shift += (mean - centres[k, t]) * (mean - centres[k, t])
+            centres[k, t] = mean
+    return shift
+
+
+@kernel
+def cluster_losses(weights, d2, label, out):
+    """Add weight * d2 to each point's cluster, in the order of the points.  OUT: out."""
+    for i in range(label.shape[0]):
+        out[label[i]] += weights[i] * d2[i]

@@ -1,0 +1,466 @@
+"""Many features or clusters: a row follows its centres by estimates of all distances.
+
+The bounds on the errors of estimates are derived in docs/math.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedforget.clustering.replay.arithmetic import (
+    SINGLE,
+    copy,
+    fill,
+    magnitude,
+    nearest_within,
+    norm_of,
+    two_lowest,
+)
+from fedforget.clustering.replay.moves import no_moves, note_changes, relabel
+from fedforget.clustering.replay.state import SLOT_BLOCK
+from fedforget.compilation import helper, inlined
+
+WORN = 32.0
+"""Estimates are computed afresh before their error grows by more than this factor."""
+
+
+@helper
+def add_point_to_estimates(points, estimates, scratch, slot):
+    """Let features and inner products include a new point's.  OUT: estimates, scratch."""
+    column = scratch.column
+    for c in range(points.origin.shape[0]):
+        estimates.features[c, slot] = points.shifted[slot, c]
+    if not _know(points, estimates, slot, column):
+        _multiply(points, estimates, slot, column)
+    for row in range(estimates.count.known):
+        estimates.products[row, slot] = column[estimates.known[row]]
+
+
+@inlined
+def ignore_changes(points, scratch, changed):
+    """Before any row is looked at: nothing."""
+
+
+@helper
+def begin_by_estimates(points, rows, estimates, scratch, where, t, is_first, turn):
+    """Let row t start with what the row above knows.  OUT: estimates, scratch.
+
+    The first row that is new has to hear what has moved from the row above it to the last one.
+    """
+    if is_first and t > 1:
+        _list_moves(points, rows, scratch, where[t - 2], where[t - 1], turn)
+    source, row = where[t - 1], where[t]
+    copy(estimates.near[source], estimates.near[row])
+    copy(estimates.other[source], estimates.other[row])
+    for k in range(estimates.centres.shape[1]):
+        estimates.centres[row, k].norm = estimates.centres[source, k].norm
+        estimates.centres[row, k].error = estimates.centres[source, k].error
+        copy(estimates.columns[source, k], estimates.columns[row, k])
+
+
+@helper
+def _list_moves(points, rows, scratch, above, row, turn):
+    """Note what has moved from one row to the next.  OUT: scratch."""
+    touched = scratch.touched[turn]
+    no_moves(scratch, touched)
+    for slot in range(points.weights.shape[0]):
+        was, now = np.int64(rows.labels[above, slot]), np.int64(rows.labels[row, slot])
+        if was != now:
+            relabel(points, scratch, touched, slot, was, now)
+
+
+@helper
+def assign_by_estimates(
+    points, rows, estimates, scratch, changed, seeds, above, row, t, is_old, turn
+):
+    """Bring the labels of a row up to date.  Returns whether no cluster of the row above is empty.
+
+    ``scratch.touched[1 - turn]`` marks the clusters of the row above that have moved, and
+    ``scratch.touched[turn]`` will mark those of this row.  OUT: rows, estimates, scratch.
+    """
+    touched, listed = scratch.touched[turn], scratch.candidates
+    in_doubt = np.int32(0)
+    if t > 0:
+        in_doubt = _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn)
+        if in_doubt < 0:
+            return False
+    elif not is_old:
+        _estimate_seeds(points, estimates, scratch, row, seeds)
+    no_moves(scratch, touched)
+    if is_old:
+        note_changes(rows.labels[row], changed, touched, scratch)
+        _estimate_changed(points, rows, estimates, above, row, changed, t, scratch.centres)
+    limit = _limit(estimates.centres[row], points.summary.slack)
+    doubtful = 0
+    if t == 0 and not is_old:
+        doubtful = points.summary.n
+        copy(points.order[:doubtful], listed[:doubtful])
+    elif in_doubt > 0:
+        doubtful = _list_doubtful(estimates.near[row], estimates.other[row], limit, listed)
+    if is_old:
+        for c in range(changed.shape[0]):
+            if changed[c, 1] == 0:
+                listed[doubtful] = changed[c, 0]
+                doubtful += 1
+    for p in range(doubtful):
+        slot = listed[p]
+        was = np.int64(rows.labels[row, slot])
+        nearest = _settle(points, rows, estimates, scratch, above, row, slot, limit)
+        if nearest != was:
+            relabel(points, scratch, touched, slot, was, nearest)
+    scratch.tally.labels += doubtful
+    return True
+
+
+@helper
+def _estimate_seeds(points, estimates, scratch, row, seeds):
+    """All points' estimates for the seeds, from scratch.  OUT: the row of estimates, scratch."""
+    column = scratch.column
+    for k in range(seeds.shape[0]):
+        seed, centre = points.shifted[seeds[k].slot], estimates.centres[row, k]
+        norm = 0.0
+        for c in range(seed.shape[0]):
+            norm += seed[c] * seed[c]
+        centre.norm = norm
+        centre.error = _fresh_error(norm, points.summary.radius2)
+        fill(column, norm)
+        _add_features(column, -2.0, seed, estimates.features)
+        copy(column, estimates.columns[row, k])
+    fill(estimates.near[row], np.float32(-np.inf))
+    fill(estimates.other[row], np.float32(np.inf))
+    scratch.tally.distances += seeds.shape[0] * points.summary.n
+
+
+# -- centres that have moved -----------------------------------------------------------------------
+
+
+@helper
+def _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn):
+    """Bring the estimates of a row up to date with the clusters of the row above.
+
+    What the touched clusters have gained and lost is in the moves.  Returns how many labels are in
+    doubt (none where no centre moves), or -1 if a cluster is empty.  OUT: estimates, scratch.
+
+    With S and W a centre's sums and weight, a gain of weights m_j at points x_j makes
+
+        x.S' = x.S + sum_j m_j x.x_j,  so  e' = a e + (|c'|^2 - a |c|^2) - 2/W' sum_j m_j x.x_j
+
+    for the estimates e and a = W / W'.
+    """
+    touched = scratch.touched[1 - turn]
+    # Row 1 of a new run has nothing to follow: the row above has the estimates for the seeds.
+    afresh = t == 1 and not is_old
+    d = points.origin.shape[0]
+    last = -1
+    in_doubt = np.int32(0)
+    for k in range(touched.shape[0]):
+        if touched[k] or afresh:
+            last = k
+            in_doubt = np.int32(-1) if rows.sums[above, k, d] == 0 else in_doubt
+    for k in range(last + 1 if in_doubt == 0 else 0):
+        if touched[k] or afresh:
+            in_doubt = _move_centre(
+                points, rows, estimates, scratch, above, row, k, k == last, afresh
+            )
+    return in_doubt
+
+
+@helper
+def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afresh):
+    """One centre of :func:`_move_centres`.  OUT: estimates, scratch."""
+    centre, sums, moves = estimates.centres[row, k], rows.sums[above, k], scratch.moves
+    d, radius2 = points.origin.shape[0], points.summary.radius2
+    total = np.float64(sums[d])
+    norm = norm_of(sums)
+    n_mine = np.int64(0)
+    gain = gross = 0.0
+    for p in range(scratch.tally.moves):
+        if moves[p].cluster == k:
+            scratch.mine[n_mine] = p
+            n_mine += 1
+            gain += np.float64(moves[p].weight)
+            gross += abs(np.float64(moves[p].weight))
+    ratio = (total - gain) / total
+    constant = norm - ratio * centre.norm
+    few = 0 < n_mine <= 2
+    fresh = _fresh_error(norm, radius2)
+    step = 2.0 * gross / total * radius2 + ratio * centre.error
+    if few:
+        step += ratio * magnitude(centre.norm, radius2) + abs(constant)
+        step *= 3.5
+    else:
+        step += magnitude(norm, radius2)
+    error = ratio * centre.error + SINGLE * step
+    error += 2.0**-48 * (d + 16.0) * (1.0 + ratio + gross / total) * radius2
+    from_scratch = (
+        afresh
+        or n_mine > d
+        or error > WORN * fresh
+        or not _know_products(points, estimates, scratch, n_mine)
+    )
+    centre.norm = norm
+    centre.error = fresh if from_scratch else error
+    # Whoever comes last sees what all columns together have left in doubt.
+    bound = np.float32(-np.inf)
+    if is_last:
+        bound = _bound(_limit(estimates.centres[row], points.summary.slack))
+    labels, near, other = rows.labels[row], estimates.near[row], estimates.other[row]
+    estimated, column = estimates.columns[row, k], scratch.column
+    if few and not from_scratch:
+        p, q = scratch.mine[0], scratch.mine[n_mine - 1]
+        return _shift_column(
+            np.float32(ratio),
+            np.float32(constant),
+            np.float32(-2.0 * np.float64(moves[p].weight) / total),
+            estimates.products[estimates.place[moves[p].slot]],
+            np.float32(-2.0 * np.float64(moves[q].weight) / total if q != p else 0.0),
+            estimates.products[estimates.place[moves[q].slot]],
+            k,
+            labels,
+            estimated,
+            near,
+            other,
+            bound,
+        )
+    if from_scratch:
+        scratch.tally.distances += points.summary.n
+        _estimate_column(points, estimates, sums, rows.labels[above], k, norm, column)
+    else:
+        for i in range(column.shape[0]):
+            column[i] = ratio * np.float64(estimated[i]) + constant
+        for q in range(n_mine):
+            move = moves[scratch.mine[q]]
+            factor = -2.0 * np.float64(move.weight) / total
+            _add_products(column, factor, estimates.products[estimates.place[move.slot]])
+    return _store_column(column, k, labels, estimated, near, other, bound)
+
+
+@inlined
+def _fresh_error(norm, radius2):
+    """A bound on the errors of a centre's estimates when they are computed from scratch."""
+    return SINGLE * (magnitude(norm, radius2) + 2.0 * radius2)
+
+
+@helper
+def _estimate_column(points, estimates, sums, labels, k, norm, column):
+    """All points' estimates for the mean of cluster k, from scratch.  OUT: column.
+
+    By its members' inner products, or feature by feature, whichever takes fewer terms.
+    """
+    d = sums.shape[0] - 1
+    total = np.float64(sums[d])
+    members = 0
+    for slot in range(labels.shape[0]):
+        if labels[slot] == k:
+            members += 1 if estimates.place[slot] >= 0 else d
+    fill(column, norm)
+    if members < d:
+        for slot in range(labels.shape[0]):
+            if labels[slot] == k:
+                factor = -2.0 * np.float64(points.weights[slot]) / total
+                _add_products(column, factor, estimates.products[estimates.place[slot]])
+    else:
+        _add_features(column, -2.0 / total, sums, estimates.features)
+
+
+@helper
+def _add_products(column, factor, vector):
+    """column += factor * vector.  OUT: column."""
+    for i in range(column.shape[0]):
+        column[i] += factor * np.float64(vector[i])
+
+
+@helper
+def _add_features(column, factor, vector, features):
+    """column += factor * (vector . each point), four features at a time.  OUT: column."""
+    d = features.shape[0]
+    for group in range(d // 4):
+        c = group * 4
+        x0, x1, x2, x3 = features[c], features[c + 1], features[c + 2], features[c + 3]
+        f0 = factor * np.float64(vector[c])
+        f1 = factor * np.float64(vector[c + 1])
+        f2 = factor * np.float64(vector[c + 2])
+        f3 = factor * np.float64(vector[c + 3])
+        for i in range(column.shape[0]):
+            column[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
+    for c in range(d - d % 4, d):
+        f0, x0 = factor * np.float64(vector[c]), features[c]
+        for i in range(column.shape[0]):
+            column[i] += f0 * x0[i]
+
+
+@helper
+def _store_column(column, k, labels, estimates, near, other, bound):
+    """Keep the estimates for centre k; returns how many labels are in doubt.
+
+    OUT: estimates, near, other.
+    """
+    in_doubt = np.int32(0)
+    for i in range(column.shape[0]):
+        estimate = np.float32(column[i])
+        doubt = _store(i, estimate, k, labels, estimates, near, other, bound)
+        in_doubt = np.int32(in_doubt + doubt)
+    return in_doubt
+
+
+@helper
+def _shift_column(a, b, f, x, g, y, k, labels, estimates, near, other, bound):
+    """Estimates e become a e + b + f x + g y, in single precision.  As :func:`_store_column`."""
+    in_doubt = np.int32(0)
+    for i in range(estimates.shape[0]):
+        estimate = a * estimates[i] + b + f * x[i] + g * y[i]
+        doubt = _store(i, estimate, k, labels, estimates, near, other, bound)
+        in_doubt = np.int32(in_doubt + doubt)
+    return in_doubt
+
+
+@inlined
+def _store(i, estimate, k, labels, estimates, near, other, bound):
+    """Keep the estimate of a point for centre k, without a branch; returns 1 if in doubt."""
+    own = labels[i] == np.int32(k)
+    nearest, lowest = near[i], other[i]
+    lower = estimate if estimate < lowest else lowest
+    nearest = estimate if own else nearest
+    lowest = lowest if own else lower
+    estimates[i] = estimate
+    near[i] = nearest
+    other[i] = lowest
+    return np.int32(1) if lowest - nearest <= bound else np.int32(0)
+
+
+# -- points that have changed, and labels in doubt -------------------------------------------------
+
+
+@helper
+def _estimate_changed(points, rows, estimates, above, row, changed, t, seeds):
+    """New points' estimates for all centres of a row, and none for points that have gone.
+
+    ``seeds`` are the centres of the first row, t = 0.  OUT: estimates.
+    """
+    for j in range(changed.shape[0]):
+        slot = changed[j, 0]
+        if changed[j, 1] == 0:
+            point = points.shifted[slot]
+            for k in range(estimates.centres.shape[1]):
+                if t == 0:
+                    product = 0.0
+                    for c in range(point.shape[0]):
+                        product += point[c] * (seeds[k, c] - np.float64(points.origin[c]))
+                else:
+                    sums = rows.sums[above, k]
+                    product = _inner(point, sums) / np.float64(sums[point.shape[0]])
+                centre = estimates.centres[row, k]
+                estimates.columns[row, k, slot] = centre.norm - 2.0 * product
+                fresh = _fresh_error(centre.norm, points.summary.radius2)
+                centre.error = max(centre.error, fresh)
+        if changed[j, 1] == 0 or changed[j, 2] == 0:
+            estimates.near[row, slot] = -np.inf
+            estimates.other[row, slot] = np.inf
+
+
+@helper
+def _inner(point, sums):
+    """The inner product of a point and a cluster's sums."""
+    d = point.shape[0]
+    s0 = s1 = s2 = s3 = 0.0
+    for group in range(d // 4):
+        c = group * 4
+        s0 += point[c] * np.float64(sums[c])
+        s1 += point[c + 1] * np.float64(sums[c + 1])
+        s2 += point[c + 2] * np.float64(sums[c + 2])
+        s3 += point[c + 3] * np.float64(sums[c + 3])
+    for c in range(d - d % 4, d):
+        s0 += point[c] * np.float64(sums[c])
+    return (s0 + s2) + (s1 + s3)
+
+
+@helper
+def _limit(centres, slack):
+    """Estimates that differ by more than this tell which centre is nearer."""
+    error = 0.0
+    for k in range(centres.shape[0]):
+        error = max(error, centres[k].error)
+    return 2.0 * error + slack
+
+
+@inlined
+def _bound(limit):
+    """The limit for a difference of estimates that is taken in single precision."""
+    return np.float32(limit * (1.0 + 1e-5))
+
+
+@helper
+def _list_doubtful(near, other, limit, listed):
+    """List the points whose label is in doubt; returns how many.  OUT: listed."""
+    bound = _bound(limit)
+    count = 0
+    for begin in range(0, near.shape[0], SLOT_BLOCK):
+        own, rest = near[begin : begin + SLOT_BLOCK], other[begin : begin + SLOT_BLOCK]
+        hits = np.int32(0)
+        for i in range(SLOT_BLOCK):
+            hits += np.int32(1) if rest[i] - own[i] <= bound else np.int32(0)
+        if hits > 0:
+            for i in range(SLOT_BLOCK):
+                listed[count] = begin + i
+                count += 1 if rest[i] - own[i] <= bound else 0
+    return count
+
+
+@helper
+def _settle(points, rows, estimates, scratch, above, row, slot, limit):
+    """The nearest centre of a point, by its estimates or, where they are close, exactly.
+
+    OUT: the slot of the row, scratch.
+    """
+    known = estimates.columns[row, :, slot]
+    lowest, other, nearest = two_lowest(known)
+    if other <= lowest + limit:
+        first = nearest
+        nearest = nearest_within(points, rows.sums[above], scratch, slot, known, lowest + limit)
+        if nearest != first:
+            other = lowest
+    rows.labels[row, slot] = nearest
+    estimates.near[row, slot] = known[nearest]
+    estimates.other[row, slot] = other
+    return nearest
+
+
+# -- inner products --------------------------------------------------------------------------------
+
+
+@helper
+def _multiply(points, estimates, slot, column):
+    """A point's inner products with all points.  OUT: column."""
+    fill(column, 0.0)
+    _add_features(column, 1.0, points.shifted[slot], estimates.features)
+
+
+@helper
+def _know(points, estimates, slot, column):
+    """Keep a point's inner products, unless there is no room.  OUT: estimates, column."""
+    row = estimates.place[slot]
+    if row < 0:
+        row = estimates.count.known
+        if row == estimates.products.shape[0]:
+            return False
+        estimates.place[slot] = row
+        estimates.count.known = row + 1
+        estimates.known[row] = slot
+    _multiply(points, estimates, slot, column)
+    copy(column, estimates.products[row])
+    return True
+
+
+@helper
+def _know_products(points, estimates, scratch, n_mine):
+    """Whether the inner products of one cluster's moves are known, or can be.
+
+    OUT: estimates, scratch.
+    """
+    for q in range(n_mine):
+        slot = scratch.moves[scratch.mine[q]].slot
+        if estimates.place[slot] < 0:
+            if not _know(points, estimates, slot, scratch.column):
+                return False
+            scratch.tally.distances += points.summary.n
+    return True

@@ -1,0 +1,595 @@
+"""Few features and clusters: a row's labels stand until its centres have moved by the margins.
+
+The bounds that are used here are derived in docs/math.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedforget.clustering.kernels.distance import squared_distance
+from fedforget.clustering.kernels.race import SCREEN
+from fedforget.clustering.replay.arithmetic import (
+    SINGLE,
+    copy,
+    fill,
+    largest,
+    magnitude,
+    nearest_within,
+    two_lowest,
+)
+from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel
+from fedforget.clustering.replay.points import find_companions
+from fedforget.clustering.replay.state import BORDER, SLOT_BLOCK, SLOT_TILE
+from fedforget.compilation import helper, inlined
+
+PATIENCE = 32
+"""Margins are taken again when one point in so many has been settled because of old ones."""
+
+
+@helper
+def add_point_to_margins(points, margins, scratch, slot):
+    """Let the features include a new point's.  OUT: margins."""
+    length = 0.0
+    for c in range(points.origin.shape[0]):
+        value = points.shifted[slot, c]
+        margins.features[c, slot] = value
+        length += value * value
+    margins.lengths[slot] = length
+
+
+@inlined
+def meet_changes(points, scratch, changed):
+    """Before any row is looked at.  OUT: scratch."""
+    find_companions(points, changed, scratch.arrivals)
+
+
+@inlined
+def begin_by_margins(points, rows, margins, scratch, where, t, is_first, turn):
+    """Let row t start with what the row above knows.  OUT: margins."""
+    margins.rows[where[t]].cut = margins.rows[where[t - 1]].cut
+
+
+@helper
+def assign_by_margins(points, rows, margins, scratch, changed, seeds, above, row, t, is_old, turn):
+    """Bring the labels of a row up to date.  Returns whether no cluster of the row above is empty.
+
+    While the two centres that have moved most have together moved by less than the row's cut, the
+    listed points alone can have changed their labels.  ``scratch.touched[1 - turn]`` marks the
+    clusters of the row above that have moved, ``scratch.touched[turn]`` will mark those of this
+    row.  OUT: rows, margins, scratch.
+    """
+    before, touched = scratch.touched[1 - turn], scratch.touched[turn]
+    labels, reserves = rows.labels[row], margins.reserves[row]
+    drifts, kept = margins.drifts[row], margins.rows[row]
+    most = next_ = moved = 0.0
+    for k in range(drifts.shape[0]):
+        if before[k]:
+            if rows.sums[above, k, points.origin.shape[0]] == 0:
+                return False
+            drifts[k] = _drift(rows.sums[above, k], margins.anchors[row, k])
+            moved = max(moved, drifts[k])
+        next_ = max(next_, min(most, drifts[k]))
+        most = max(most, drifts[k])
+    no_moves(scratch, touched)
+    if is_old:
+        for c in range(changed.shape[0]):
+            if changed[c, 1] == 0:
+                _inherit(labels, reserves, changed[c, 0], scratch.arrivals[c])
+        note_changes(labels, changed, touched, scratch)
+        for c in range(changed.shape[0]):
+            slot = changed[c, 0]
+            if changed[c, 2] == 0:
+                reserves[slot] = np.inf
+            elif changed[c, 1] == 0 and labels[slot] >= 0:
+                note(scratch, touched, slot, np.int64(labels[slot]), changed[c, 2])
+    is_calm = is_old and most + next_ < kept.cut and kept.debt * PATIENCE < labels.shape[0]
+    if is_calm:
+        _settle_border(points, rows, margins, scratch, above, row, most, next_, moved, turn)
+        for c in range(changed.shape[0]):
+            slot = changed[c, 0]
+            left = np.float64(reserves[slot]) - kept.spent
+            if changed[c, 1] == 0 and left <= kept.cut:
+                _let_in(points, rows, margins, scratch, above, row, slot, turn)
+        return True
+    if t == 0:
+        _take_seeds(points.shifted, seeds, margins.anchors[row], drifts)
+    elif not _take_anchors(rows.sums[above], margins.anchors[row], drifts):
+        return False
+    drift = most + next_
+    _take_margins(points, rows, margins, scratch, above, row, drift, not is_old, turn)
+    if t == 0:
+        # Seeds do not move: these margins are good for ever.
+        fill(margins.border_margins[row], np.float32(np.inf))
+        kept.cut = np.inf
+    return True
+
+
+@inlined
+def _inherit(labels, reserves, slot, arrival):
+    """Let a new point have the label of a close one, and what is left of its margin.
+
+    A point that is ``apart`` has distances that differ by no more than that.
+    OUT: labels, reserves.
+    """
+    reserve = np.float32(-np.inf)
+    labels[slot] = -1
+    if arrival.companion >= 0:
+        labels[slot] = labels[arrival.companion]
+        left = np.float64(reserves[arrival.companion]) - 2.0 * arrival.apart
+        reserve = np.float32(left * (1.0 - 1e-6)) if left > 0.0 else reserve
+    reserves[slot] = reserve
+
+
+@helper
+def _drift(sums, anchor):
+    """How far a cluster's mean is from an anchor, at most."""
+    d = anchor.shape[0]
+    share = 1.0 / np.float64(sums[d])
+    s0 = s1 = s2 = s3 = 0.0
+    for group in range(d // 4):
+        c = group * 4
+        e0 = np.float64(sums[c]) * share - anchor[c]
+        e1 = np.float64(sums[c + 1]) * share - anchor[c + 1]
+        e2 = np.float64(sums[c + 2]) * share - anchor[c + 2]
+        e3 = np.float64(sums[c + 3]) * share - anchor[c + 3]
+        s0 += e0 * e0
+        s1 += e1 * e1
+        s2 += e2 * e2
+        s3 += e3 * e3
+    for c in range(d - d % 4, d):
+        e0 = np.float64(sums[c]) * share - anchor[c]
+        s0 += e0 * e0
+    return np.sqrt((s0 + s2) + (s1 + s3)) * SCREEN
+
+
+# -- while the margins hold ------------------------------------------------------------------------
+
+
+@helper
+def _settle_border(points, rows, margins, scratch, above, row, most, next_, moved, turn):
+    """Settle the listed points whose margins are used up.  OUT: rows, margins, scratch.
+
+    Labels were right before the clusters of the row above have changed, so a point of a cluster
+    that has not has to be compared with these alone.  ``moved`` is the largest of their drifts,
+    ``most`` and ``next_`` are those of all.
+    """
+    drifts, listed = margins.drifts[row], margins.border_margins[row]
+    bound = np.float32((most + next_) * (1.0 + 1e-6))
+    hits = np.int32(0)
+    for p in range(BORDER):
+        hits += np.int32(1) if listed[p] <= bound else np.int32(0)
+    if hits == 0:
+        return
+    before, touched = scratch.touched[1 - turn], scratch.touched[turn]
+    labels, reserves = rows.labels[row], margins.reserves[row]
+    settled = 0
+    for p in range(BORDER):
+        if listed[p] > bound:
+            continue
+        slot = np.int64(margins.border[row, p])
+        own = np.int64(labels[slot])
+        if own < 0:
+            continue
+        # Not the listed margin: another point may be in this slot by now.
+        margin = np.float64(reserves[slot]) - margins.rows[row].spent
+        rivals = moved
+        if before[own]:
+            rivals = next_ if drifts[own] == most else most
+        if margin > drifts[own] + rivals:
+            continue
+        settled += 1
+        nearest = _nearest_of(
+            points, rows, drifts, scratch, above, row, slot, own, margin, before, not before[own]
+        )
+        if nearest != own:
+            labels[slot] = nearest
+            listed[p] = -np.inf
+            reserves[slot] = -np.inf
+            relabel(points, scratch, touched, slot, own, nearest)
+    scratch.tally.labels += settled
+    # One or two points that are close to a border come back with any margins.
+    margins.rows[row].debt += max(0, settled - 2)
+
+
+@helper
+def _nearest_of(points, rows, drifts, scratch, above, row, slot, own, margin, moved, only_moved):
+    """The nearest centre of a point, except for those that its margin rules out.  OUT: scratch.
+
+    ``only_moved`` leaves out, too, those that ``moved`` does not mark; its own counts in any case.
+    Estimates in double precision tell most centres apart; squared distances tell the others.  At
+    the seeds, where no row is above, there are no sums to make estimates of.
+    """
+    estimates = scratch.column[: drifts.shape[0]]
+    sums = rows.sums[above]
+    limit = 2.0**-48 * (points.origin.shape[0] + 16.0) * points.summary.radius2
+    limit = points.summary.slack + limit
+    for k in range(drifts.shape[0]):
+        estimates[k] = np.inf
+        if k == own or ((moved[k] or not only_moved) and drifts[own] + drifts[k] >= margin):
+            estimates[k] = 0.0
+            if above != row:
+                estimates[k] = _estimate(points.shifted[slot], sums[k])
+            scratch.tally.distances += 1
+    lowest, other, nearest = two_lowest(estimates)
+    if other <= lowest + limit:
+        nearest = nearest_within(points, sums, scratch, slot, estimates, lowest + limit)
+    return nearest
+
+
+@helper
+def _estimate(point, sums):
+    """|c|^2 - 2 x.c for a point and the mean c of a cluster, by its sums."""
+    d = point.shape[0]
+    n0 = n1 = n2 = n3 = 0.0
+    s0 = s1 = s2 = s3 = 0.0
+    for group in range(d // 4):
+        c = group * 4
+        x0, x1 = np.float64(sums[c]), np.float64(sums[c + 1])
+        x2, x3 = np.float64(sums[c + 2]), np.float64(sums[c + 3])
+        n0 += x0 * x0
+        n1 += x1 * x1
+        n2 += x2 * x2
+        n3 += x3 * x3
+        s0 += point[c] * x0
+        s1 += point[c + 1] * x1
+        s2 += point[c + 2] * x2
+        s3 += point[c + 3] * x3
+    for c in range(d - d % 4, d):
+        x0 = np.float64(sums[c])
+        n0 += x0 * x0
+        s0 += point[c] * x0
+    share = 1.0 / np.float64(sums[d])
+    return (((n0 + n2) + (n1 + n3)) * share - 2.0 * ((s0 + s2) + (s1 + s3))) * share
+
+
+@helper
+def _let_in(points, rows, margins, scratch, above, row, slot, turn):
+    """Give a new point its label, its margin, and its place on the list.
+
+    OUT: rows, margins, scratch.
+    """
+    touched = scratch.touched[turn]
+    drifts, kept = margins.drifts[row], margins.rows[row]
+    distances = scratch.column[: drifts.shape[0]]
+    for k in range(drifts.shape[0]):
+        distances[k] = squared_distance(points.shifted[slot], margins.anchors[row, k])
+    first, second, own = two_lowest(distances)
+    moved = 0.0
+    for k in range(drifts.shape[0]):
+        if k != own:
+            moved = max(moved, drifts[k])
+    margin = (np.sqrt(second) - np.sqrt(first)) * (1.0 - 1e-9) - _root(points.summary.slack)
+    nearest = own
+    if margin <= drifts[own] + moved:
+        nearest = _nearest_of(
+            points, rows, drifts, scratch, above, row, slot, own, margin, touched, np.bool_(False)
+        )
+    if nearest != own or margin <= 0.0:
+        margin = -np.inf
+    margins.reserves[row, slot] = (margin + kept.spent) * (1.0 - 1e-6)
+    if margin <= kept.cut < np.inf:
+        p = 0
+        while p < BORDER and margins.border_margins[row, p] < np.inf:
+            p += 1
+        if p < BORDER:
+            margins.border[row, p] = slot
+            margins.border_margins[row, p] = margin * (1.0 - 1e-6)
+        else:
+            kept.cut = -1.0
+    was = np.int64(rows.labels[row, slot])
+    if nearest != was:
+        rows.labels[row, slot] = nearest
+        relabel(points, scratch, touched, slot, was, nearest)
+    scratch.tally.labels += 1
+    scratch.tally.distances += drifts.shape[0]
+
+
+@inlined
+def _root(slack):
+    """Distances that differ by more than this are told apart by their computed squares."""
+    return 1.001 * np.sqrt(slack)
+
+
+# -- taking margins --------------------------------------------------------------------------------
+
+
+@inlined
+def _take_seeds(shifted, seeds, anchors, drifts):
+    """Let the seeds be the anchors, for ever.  OUT: anchors, drifts."""
+    for k in range(seeds.shape[0]):
+        seed, anchor = shifted[seeds[k].slot], anchors[k]
+        copy(seed, anchor)
+        drifts[k] = np.sqrt(squared_distance(seed, anchor)) * SCREEN
+
+
+@helper
+def _take_anchors(sums, anchors, drifts):
+    """Let the means of clusters be the anchors; False if one is empty.  OUT: anchors, drifts."""
+    d = anchors.shape[1]
+    for k in range(anchors.shape[0]):
+        if sums[k, d] == 0:
+            return False
+        for c in range(d):
+            anchors[k, c] = np.float64(sums[k, c]) / np.float64(sums[k, d])
+        drifts[k] = _drift(sums[k], anchors[k])
+    return True
+
+
+@helper
+def _take_margins(points, rows, margins, scratch, above, row, drift, everyone, turn):
+    """Labels and margins for new anchors, which are off the old by no more than ``drift``.
+
+    That is, two of them together.  Points with ample margins keep what the drift leaves of them,
+    unless there are few of these or ``everyone`` is asked for.
+
+    OUT: rows, margins, scratch.
+    """
+    slots, capacity = scratch.candidates, points.weights.shape[0]
+    radius = np.sqrt(points.summary.radius2)
+    kept = margins.rows[row]
+    kept.debt = 0
+    cut = kept.cut
+    if not 0.0 < cut < 4.0 * radius:
+        cut = 0.125 * radius
+    # The new anchors are off the centres, too, by a rounding.
+    drift += 2.0 * largest(margins.drifts[row])
+    kept.spent = 0.0 if everyone else (kept.spent + drift) * SCREEN
+    within = 1.5 * cut
+    count = capacity
+    if not everyone:
+        bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
+        count = _list_below(margins.reserves[row], bound, slots)
+    width = -(-count // SLOT_BLOCK) * SLOT_BLOCK
+    features, lengths = margins.features, margins.lengths
+    if 2 * width >= capacity:
+        for j in range(capacity):
+            slots[j] = j
+        count = width = capacity
+        within = np.inf
+        kept.spent = 0.0
+    else:
+        for j in range(count, width):
+            slots[j] = slots[0]
+        _gather(features, lengths, slots, width, margins.gathered, margins.gathered_lengths)
+        features, lengths = margins.gathered, margins.gathered_lengths
+    _measure(features, lengths, width, margins.anchors[row], points.summary, margins)
+    met = _take_labels(points, rows, margins, scratch, above, row, count, turn)
+    _list_border(
+        margins.border[row],
+        margins.border_margins[row],
+        kept,
+        slots,
+        count,
+        margins.measured,
+        cut,
+        within,
+        4.0 * radius,
+    )
+    scratch.tally.labels += met
+    scratch.tally.distances += margins.drifts.shape[1] * met
+
+
+@helper
+def _gather(features, lengths, slots, width, gathered, gathered_lengths):
+    """Copy the features of some points side by side.  OUT: gathered, gathered_lengths."""
+    for j in range(width):
+        gathered_lengths[j] = lengths[slots[j]]
+    for c in range(features.shape[0]):
+        source, target = features[c], gathered[c]
+        for j in range(width):
+            target[j] = source[slots[j]]
+
+
+@helper
+def _measure(features, lengths, width, anchors, summary, out):
+    """Nearest anchors of some points, and margins.
+
+    ``features`` and ``lengths`` are those of these points.  OUT: out.
+    """
+    n_clusters, d = anchors.shape
+    most = 0.0
+    for k in range(n_clusters):
+        norm = 0.0
+        for c in range(d):
+            anchor = np.float64(anchors[k, c])
+            norm += anchor * anchor
+            out.factors[k, c] = -2.0 * anchor
+        out.factors[k, d] = norm
+        most = max(most, magnitude(norm, summary.radius2))
+    for begin in range(0, width, SLOT_TILE):
+        end = min(begin + SLOT_TILE, width)
+        _two_nearest(
+            features,
+            begin,
+            out.factors,
+            out.near[begin:end],
+            out.other[begin:end],
+            out.nearest[begin:end],
+            out.one[: end - begin],
+            out.two[: end - begin],
+        )
+    # The errors of estimates in single precision (docs/math.md).
+    error = 0.5 * SINGLE * (d + 8.0) * most
+    pad = error + 2.0 * SINGLE * (summary.radius2 + most)
+    away = _root(summary.slack)
+    _margins_of(
+        out.near[:width],
+        out.other,
+        lengths,
+        np.float32(2.0 * error * (1.0 + 1e-6)),
+        np.float32(pad),
+        np.float32(away * (1.0 + 1e-6)),
+        out.measured,
+    )
+
+
+@helper
+def _two_nearest(features, begin, factors, near, other, nearest, one, two):
+    """Estimates of points for their nearest anchor and the next.
+
+    A point's squared length is left out, as it is the same for all.  Two anchors are met at a time.
+    OUT: near, other, nearest; one, two.
+    """
+    d, n = features.shape[0], near.shape[0]
+    end = begin + n
+    for i in range(n):
+        near[i] = np.inf
+        other[i] = np.inf
+    for k in range(0, factors.shape[0], 2):
+        f, g = factors[k], factors[k + 1]
+        norm1, norm2 = f[d], g[d]
+        rest = d % 4
+        if rest == 0:
+            for i in range(n):
+                one[i] = norm1
+                two[i] = norm2
+        elif rest == 1:
+            x0 = features[0, begin:end]
+            f0, g0 = f[0], g[0]
+            for i in range(n):
+                one[i] = norm1 + f0 * x0[i]
+                two[i] = norm2 + g0 * x0[i]
+        elif rest == 2:
+            x0, x1 = features[0, begin:end], features[1, begin:end]
+            f0, f1, g0, g1 = f[0], f[1], g[0], g[1]
+            for i in range(n):
+                one[i] = norm1 + (f0 * x0[i] + f1 * x1[i])
+                two[i] = norm2 + (g0 * x0[i] + g1 * x1[i])
+        else:
+            x0, x1 = features[0, begin:end], features[1, begin:end]
+            x2 = features[2, begin:end]
+            f0, f1, f2, g0, g1, g2 = f[0], f[1], f[2], g[0], g[1], g[2]
+            for i in range(n):
+                one[i] = norm1 + (f0 * x0[i] + (f1 * x1[i] + f2 * x2[i]))
+                two[i] = norm2 + (g0 * x0[i] + (g1 * x1[i] + g2 * x2[i]))
+        for c in range(rest, d, 4):
+            x0, x1 = features[c, begin:end], features[c + 1, begin:end]
+            x2, x3 = features[c + 2, begin:end], features[c + 3, begin:end]
+            f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
+            g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
+            for i in range(n):
+                one[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
+                two[i] += (g0 * x0[i] + g1 * x1[i]) + (g2 * x2[i] + g3 * x3[i])
+        first, then = np.int32(k), np.int32(k + 1)
+        for i in range(n):
+            closest, next_, which = near[i], other[i], nearest[i]
+            estimate = one[i]
+            closer = estimate < closest
+            lower = estimate if estimate < next_ else next_
+            next_ = closest if closer else lower
+            closest = estimate if closer else closest
+            which = first if closer else which
+            estimate = two[i]
+            closer = estimate < closest
+            lower = estimate if estimate < next_ else next_
+            other[i] = closest if closer else lower
+            near[i] = estimate if closer else closest
+            nearest[i] = then if closer else which
+
+
+@helper
+def _margins_of(near, other, lengths, twice, pad, away, margins):
+    """By how much the next anchor is farther than the nearest, at least.  OUT: margins.
+
+    d_b - d_a = (d_b^2 - d_a^2) / (d_b + d_a), which is at least the same over 2 d_b.
+    """
+    for i in range(near.shape[0]):
+        gap = (other[i] - near[i]) - twice
+        farther = np.sqrt((lengths[i] + other[i]) + pad)
+        margin = gap / (np.float32(2.0) * farther) * np.float32(1.0 - 2.0**-18) - away
+        margins[i] = margin if other[i] < np.inf else np.float32(np.inf)
+
+
+@helper
+def _take_labels(points, rows, margins, scratch, above, row, count, turn):
+    """Let the first ``count`` candidates have the labels and margins that were measured.
+
+    Those without a margin are settled.  Returns how many points there are among them.
+    OUT: rows, margins, scratch.
+    """
+    labels, reserves, drifts = rows.labels[row], margins.reserves[row], margins.drifts[row]
+    measured, touched = margins.measured, scratch.touched[turn]
+    spent = np.float32(margins.rows[row].spent)
+    # Anchors are off the centres by a rounding.
+    least = 2.0 * largest(drifts)
+    met = 0
+    for j in range(count):
+        slot = scratch.candidates[j]
+        if points.weights[slot] == 0:
+            measured[j] = np.inf
+            reserves[slot] = np.inf
+            continue
+        met += 1
+        now = np.int64(margins.nearest[j])
+        if measured[j] <= least:
+            now = _nearest_of(
+                points,
+                rows,
+                drifts,
+                scratch,
+                above,
+                row,
+                slot,
+                now,
+                -np.inf,
+                touched,
+                np.bool_(False),
+            )
+            measured[j] = -np.inf
+        reserves[slot] = (measured[j] + spent) * np.float32(1.0 - 1e-6)
+        was = np.int64(labels[slot])
+        if was != now:
+            labels[slot] = now
+            relabel(points, scratch, touched, slot, was, now)
+    return met
+
+
+@helper
+def _list_below(numbers, bound, listed):
+    """List the slots whose numbers are at most the bound; returns how many.  OUT: listed."""
+    count = 0
+    for begin in range(0, numbers.shape[0], SLOT_BLOCK):
+        block = numbers[begin : begin + SLOT_BLOCK]
+        hits = np.int32(0)
+        for i in range(SLOT_BLOCK):
+            hits += np.int32(1) if block[i] <= bound else np.int32(0)
+        if hits > 0:
+            for i in range(SLOT_BLOCK):
+                listed[count] = begin + i
+                count += 1 if block[i] <= bound else 0
+    return count
+
+
+@helper
+def _list_border(border, border_margins, kept, slots, count, margins, cut, within, widest):
+    """List the points with the smallest margins, and the cut that all others exceed.
+
+    The search for a cut that leaves the list neither long nor short begins at ``cut``.  Of points
+    that are not among the given, the margins exceed ``within``.  OUT: border, border_margins, kept.
+    """
+    found = -1.0
+    for _ in range(40):
+        bound = np.float32(cut)
+        hits = np.int32(0)
+        for j in range(count):
+            hits += np.int32(1) if margins[j] <= bound else np.int32(0)
+        if hits <= BORDER:
+            found = cut
+        if hits > 3 * BORDER // 4:
+            cut *= 0.5
+        elif hits < BORDER // 4 and 1.5 * cut <= within and cut < widest:
+            cut *= 1.5
+        else:
+            break
+    fill(border_margins, np.float32(np.inf))
+    # Where too many are equal, there is no list, and the row is measured every time.
+    kept.cut = found * (1.0 - 1e-6)
+    if found > 0.0:
+        bound = np.float32(found)
+        p = 0
+        for j in range(count):
+            if margins[j] <= bound:
+                border[p] = slots[j]
+                border_margins[p] = margins[j]
+                p += 1

@@ -1,0 +1,296 @@
+"""The state of a replay: every array, with its type and its shape, written down once.
+
+A class below declares the arrays of one part.  :func:`allocate` makes them and :func:`nbytes` says
+what they take, both from the declaration.  A shape is made of the names of :class:`Sizes`; no name
+at all means a single record, whose fields a kernel reads and writes by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+
+import numpy as np
+
+Part = TypeVar("Part", bound=tuple[Any, ...])
+
+SLOT_BLOCK = 64
+"""Slots come in blocks of so many: whole vectors of the machine, and nothing left over."""
+
+SLOT_TILE = 1024
+"""Slots whose margins are taken at once: long loops, and numbers that stay in cache."""
+
+BORDER = 32
+"""How many points a row lists at most as close to a border between clusters."""
+
+# What has to be done about a restart.
+READY = 0  # Its rows are complete.
+RERUN = 1  # It has to be seeded and run from the start.
+ABSENT = 2  # It has no rows.
+GROW = 3  # Its first rows are right; later ones are to be made.
+FULL = 4  # It needs another row when there is none; what it has is right.
+START = 5  # It has its seeds, and room for one row that is not filled yet.
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How long the dimensions are.
+
+    ``slots`` is the room for points, ``rows`` that for assignments of all restarts together,
+    ``longest`` that of one restart, ``known`` that for points whose inner products are kept.
+    """
+
+    slots: int
+    features: int
+    clusters: int
+    restarts: int
+    rows: int = 0
+    longest: int = 0
+    known: int = 0
+    both: int = 2
+    border: int = BORDER
+    tile: int = SLOT_TILE
+
+    @property
+    def features_and_weight(self) -> int:
+        return self.features + 1
+
+    @property
+    def clusters_and_none(self) -> int:
+        return self.clusters + 1
+
+    @property
+    def paired_clusters(self) -> int:
+        """Clusters, made even."""
+        return self.clusters + self.clusters % 2
+
+    @property
+    def moves(self) -> int:
+        """Room for every change and every move that a row can have."""
+        return 4 * self.slots
+
+    @property
+    def candidates(self) -> int:
+        """Room for every point that is in doubt, and every point that is new."""
+        return 2 * self.slots
+
+
+class Spec(NamedTuple):
+    """The type and the shape of an array."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[str, ...]
+
+
+def of(dtype: Any, *shape: str) -> Spec:
+    return Spec(np.dtype(dtype), shape)
+
+
+def record(**fields: type) -> np.dtype[Any]:
+    return np.dtype(list(fields.items()), align=True)
+
+
+Real, Single, Int, Word = np.float64, np.float32, np.int64, np.uint64
+
+SUMMARY = record(n=Int, radius2=Real, slack=Real)
+ROW_OF_MARGINS = record(spent=Real, cut=Real, debt=Int)
+CENTRE = record(norm=Real, error=Real)
+PRODUCTS = record(known=Int)
+POOL = record(free=Int)
+RESTART = record(status=Int, length=Int, contends=np.bool_)
+SEED = record(slot=Int, score=Real, runner_up=Real)
+LOSS = record(about=Real, exact=Real, stale=np.bool_)
+MOVE = record(slot=Int, cluster=Int, weight=Int)
+ARRIVAL = record(companion=Int, apart=Real)
+TALLY = record(labels=Int, distances=Int, rows=Int, moves=Int)
+
+
+class Points(NamedTuple):
+    """Points in slots.  A slot of weight 0 holds no point.
+
+    values, shifted : coordinates, and the same counted from ``origin``, a point in their midst.
+    weights, keys : those of the points; a key is two words.
+    order : begins with the slots in use, in canonical order.
+    summary : ``n`` points; ``radius2`` bounds the squared lengths of the shifted coordinates, and
+        ``slack`` the errors of two squared distances together, as they are computed.
+    """
+
+    values: Annotated[Any, of(Real, "slots", "features")]
+    shifted: Annotated[Any, of(Real, "slots", "features")]
+    weights: Annotated[Any, of(Int, "slots")]
+    keys: Annotated[Any, of(Word, "slots", "both")]
+    order: Annotated[Any, of(Int, "slots")]
+    origin: Annotated[Any, of(Int, "features")]
+    summary: Annotated[Any, of(SUMMARY)]
+
+
+class Assignments(NamedTuple):
+    """A pool of rows.  A row is one assignment of Lloyd's iteration.
+
+    The centres of a row are the seeds, or the means of the clusters of the row above it.
+
+    labels : the cluster of each slot; -1 for a slot without a point.
+    sums : of each cluster the sums of the shifted coordinates and, in the last column, the weight.
+    witness : a slot whose label differs from that in the row above; -1 if there is none.
+    """
+
+    labels: Annotated[Any, of(np.int16, "rows", "slots")]
+    sums: Annotated[Any, of(Int, "rows", "clusters", "features_and_weight")]
+    witness: Annotated[Any, of(Int, "rows")]
+
+
+class Margins(NamedTuple):
+    """How far the points of each row are from another cluster.
+
+    A row's *anchors* are its centres as they were when its margins were taken, and its *drifts* say
+    how far each has moved since.  A point's *margin* is the difference of its distances to its own
+    anchor and to the next.  Until its own centre and another one have together moved by as much,
+    its label stands.
+
+    features, lengths : the shifted coordinates, feature by feature, and their squared lengths.
+    anchors, drifts : those of the rows.
+    reserves : a point's margin is at least its reserve less what the row has ``spent``.
+    rows : of each row what it has ``spent``; the ``cut`` that the margins of all points exceed that
+        are not listed; the ``debt``, which counts points that were settled for want of better
+        margins.
+    border, border_margins : the listed points of each row, and their margins (inf: no entry).
+
+    The rest is working memory in which margins are taken:
+
+    gathered, gathered_lengths : features and lengths of some points, side by side.
+    factors : of each anchor its coordinates times -2 and, last, its squared length.
+    nearest, near, other : of each of these points the nearest anchor, its estimate and the next.
+    measured : the margin of each of these points.
+    one, two : estimates of a tile of points for two anchors.
+    """
+
+    features: Annotated[Any, of(Single, "features", "slots")]
+    lengths: Annotated[Any, of(Single, "slots")]
+    anchors: Annotated[Any, of(Single, "rows", "clusters", "features")]
+    drifts: Annotated[Any, of(Real, "rows", "clusters")]
+    reserves: Annotated[Any, of(Single, "rows", "slots")]
+    rows: Annotated[Any, of(ROW_OF_MARGINS, "rows")]
+    border: Annotated[Any, of(np.int32, "rows", "border")]
+    border_margins: Annotated[Any, of(Single, "rows", "border")]
+    gathered: Annotated[Any, of(Single, "features", "slots")]
+    gathered_lengths: Annotated[Any, of(Single, "slots")]
+    factors: Annotated[Any, of(Single, "paired_clusters", "features_and_weight")]
+    nearest: Annotated[Any, of(np.int32, "slots")]
+    near: Annotated[Any, of(Single, "slots")]
+    other: Annotated[Any, of(Single, "slots")]
+    measured: Annotated[Any, of(Single, "slots")]
+    one: Annotated[Any, of(Single, "tile")]
+    two: Annotated[Any, of(Single, "tile")]
+
+
+class Estimates(NamedTuple):
+    """Every point's distance to every centre of each row, up to what all centres share.
+
+    With shifted coordinates, |x - c|^2 = |x|^2 + (|c|^2 - 2 x.c); the first term is the same for
+    every centre, the second is what is estimated.
+
+    features : the shifted coordinates, feature by feature.
+    products : inner products of some points with all points.
+    place : the row of ``products`` that is a slot's; -1 if there is none.
+    known, count : the slots of the first ``count.known`` rows of ``products``.
+    columns : the estimates of all points for each centre.
+    centres : of each centre its ``norm`` |c|^2 and a bound on the ``error`` of its column.
+    near, other : a point's estimate for its own centre, and a number not above any of its others.
+    """
+
+    features: Annotated[Any, of(Real, "features", "slots")]
+    products: Annotated[Any, of(Single, "known", "slots")]
+    place: Annotated[Any, of(Int, "slots")]
+    known: Annotated[Any, of(Int, "known")]
+    count: Annotated[Any, of(PRODUCTS)]
+    columns: Annotated[Any, of(Single, "rows", "clusters", "slots")]
+    centres: Annotated[Any, of(CENTRE, "rows", "clusters")]
+    near: Annotated[Any, of(Single, "rows", "slots")]
+    other: Annotated[Any, of(Single, "rows", "slots")]
+
+
+class Runs(NamedTuple):
+    """The restarts: which rows are theirs, and what is known of their seeds and losses.
+
+    where : row t of restart r is row ``where[r, t]`` of the pool, for t below its ``length``.
+    free, pool : ``free[:pool.free]`` lists the rows of the pool that are nobody's.
+    restarts : of each its ``status``, its ``length`` and whether it ``contends``: only such a
+        restart may be the first to have the lowest loss.
+    seeds : their ``slot`` and ``score``, and a bound on the score of the ``runner_up``.
+    losses : of each cluster; ``about`` is off by rounding and, over a restart, a constant, and
+        ``exact`` is added up as in a full run, of restarts that contend, unless it is ``stale``.
+    """
+
+    where: Annotated[Any, of(Int, "restarts", "longest")]
+    free: Annotated[Any, of(Int, "rows")]
+    pool: Annotated[Any, of(POOL)]
+    restarts: Annotated[Any, of(RESTART, "restarts")]
+    seeds: Annotated[Any, of(SEED, "restarts", "clusters")]
+    losses: Annotated[Any, of(LOSS, "restarts", "clusters")]
+
+
+class Scratch(NamedTuple):
+    """Working memory of a walk.
+
+    tally : labels and distances that were computed again, all rows there are, and the number of
+        ``moves``.
+    moves : what the clusters of a row have gained, or with a negative weight lost, against what
+        they were.
+    mine : the moves of one cluster.
+    touched : room to mark, for two rows, the clusters that have moves.
+    centres, have : centres of a row, and which of them have been computed.
+    arrivals : of each changed point that comes a ``companion`` that goes, and how far ``apart``
+        they are.
+    twin : of each cluster, and of slots without a point, the cluster of another restart.
+    candidates : slots that are to be looked at.
+    column : one number per slot.
+    """
+
+    tally: Annotated[Any, of(TALLY)]
+    moves: Annotated[Any, of(MOVE, "moves")]
+    mine: Annotated[Any, of(Int, "moves")]
+    touched: Annotated[Any, of(np.bool_, "both", "clusters")]
+    centres: Annotated[Any, of(Real, "clusters", "features")]
+    have: Annotated[Any, of(np.bool_, "clusters")]
+    arrivals: Annotated[Any, of(ARRIVAL, "slots")]
+    twin: Annotated[Any, of(np.int32, "clusters_and_none")]
+    candidates: Annotated[Any, of(Int, "candidates")]
+    column: Annotated[Any, of(Real, "slots")]
+
+
+@cache
+def specs(part: type) -> dict[str, Spec]:
+    """The declared arrays of a part, by name."""
+    hints = get_type_hints(part, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+
+def _shape(spec: Spec, sizes: Sizes) -> tuple[int, ...]:
+    return tuple(getattr(sizes, name) for name in spec.shape)
+
+
+def nbytes(part: type, sizes: Sizes, *, along: str = "") -> int:
+    """What the arrays of a part take, or those of them alone that have the dimension ``along``."""
+    return sum(
+        math.prod(_shape(spec, sizes)) * spec.dtype.itemsize
+        for spec in specs(part).values()
+        if not along or along in spec.shape
+    )
+
+
+def allocate(part: type[Part], sizes: Sizes) -> Part:
+    """Make the arrays of a part, filled with zeros.
+
+    Each begins with a cache line, as its rows then do.  Memory that is never written to is never
+    taken.
+    """
+    arrays = {}
+    for name, spec in specs(part).items():
+        shape = _shape(spec, sizes)
+        size = math.prod(shape) * spec.dtype.itemsize
+        buffer = np.zeros(size + 64, dtype=np.uint8)
+        begin = -buffer.ctypes.data % 64
+        arrays[name] = buffer[begin : begin + size].view(spec.dtype).reshape(shape)
+    return part(**arrays)

@@ -1,0 +1,273 @@
+"""The replay: the numbered steps of docs/replay.md, once for both strategies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedforget.clustering.replay.arithmetic import copy, fill, mean_of, take
+from fedforget.clustering.replay.estimates import (
+    add_point_to_estimates,
+    assign_by_estimates,
+    begin_by_estimates,
+    ignore_changes,
+)
+from fedforget.clustering.replay.margins import (
+    add_point_to_margins,
+    assign_by_margins,
+    begin_by_margins,
+    meet_changes,
+)
+from fedforget.clustering.replay.outcomes import estimate_losses, settle_outcomes
+from fedforget.clustering.replay.parts import part_of
+from fedforget.clustering.replay.points import change_points
+from fedforget.clustering.replay.seeds import winners_stand
+from fedforget.clustering.replay.state import (
+    FULL,
+    GROW,
+    READY,
+    RERUN,
+    SLOT_BLOCK,
+    START,
+    Assignments,
+    Estimates,
+    Margins,
+    Points,
+    Runs,
+    Scratch,
+)
+from fedforget.compilation import Function, helper, inlined, kernel
+
+
+class Strategy(NamedTuple):
+    """What a row keeps in order to tell which labels can have changed, and how it is used.
+
+    name : of the strategy.
+    part : the part of the state that holds it.
+    add_point : let it know a point that comes.
+    meet_changes : what is to be done before any row is looked at.
+    begin : let a new row start with what the row above knows.
+    assign : bring the labels of a row up to date, and note the moves; False if a cluster is empty.
+    """
+
+    name: str
+    part: type
+    add_point: Function
+    meet_changes: Function
+    begin: Function
+    assign: Function
+
+
+BY_MARGINS = Strategy(
+    "margins",
+    Margins,
+    add_point_to_margins,
+    meet_changes,
+    begin_by_margins,
+    assign_by_margins,
+)
+BY_ESTIMATES = Strategy(
+    "estimates",
+    Estimates,
+    add_point_to_estimates,
+    ignore_changes,
+    begin_by_estimates,
+    assign_by_estimates,
+)
+
+
+def replay_by(strategy: Strategy) -> Function:
+    """The kernel that replays by a strategy.
+
+    Its arguments are tables of the points, the rows, the strategy's part, the runs and the scratch
+    space, and then:
+
+    changed : rows (slot, old weight, new weight, place in the canonical order); a point that comes
+        or goes has the old or new weight 0.
+    coordinates, keys : those of the points that come.
+    max_iter : of Lloyd's iteration.
+    total : the weight of all points after the change.
+    """
+    _, _, add_point, meet_changes, begin, assign = strategy
+    points_of, rows_of, kept_of = part_of(Points), part_of(Assignments), part_of(strategy.part)
+    runs_of, scratch_of = part_of(Runs), part_of(Scratch)
+
+    def replay(
+        points_table, rows_table, kept_table, runs_table, scratch_table,
+        changed, coordinates, keys, max_iter, total,
+    ):  # fmt: skip
+        """Let some points change, and bring every recorded restart up to date.  OUT: the state."""
+        points, rows, kept = points_of(points_table), rows_of(rows_table), kept_of(kept_table)
+        runs, scratch = runs_of(runs_table), scratch_of(scratch_table)
+        scratch.tally.labels = scratch.tally.distances = scratch.tally.rows = 0
+
+        # 1. The points change.
+        change_points(points, changed, coordinates, keys)
+        for c in range(changed.shape[0]):
+            if changed[c, 1] == 0:
+                add_point(points, kept, scratch, changed[c, 0])
+        meet_changes(points, scratch, changed)
+
+        for r in range(runs.restarts.shape[0]):
+            # 2. Seeds that no longer win send a restart to a full run.
+            restart, seeds = runs.restarts[r], runs.seeds[r]
+            if restart.status == READY and not winners_stand(points, changed, r, seeds, scratch):
+                restart.status = RERUN
+            # 3. The rows of the others follow the change.
+            elif restart.status == READY or restart.status == GROW or restart.status == START:
+                walk(points, rows, kept, runs, scratch, changed, r, max_iter)
+
+        # 4. The lowest loss.
+        settle_outcomes(points, rows, runs, scratch, total)
+
+    @inlined
+    def walk(points, rows, kept, runs, scratch, changed, r, max_iter):
+        """Bring one restart up to date, row by row.  OUT: the state.
+
+        The rows that are there follow the changes.  Further ones, if it takes any, start as copies
+        of the row above: their clusters differ from those by what has moved since.
+        """
+        restart, where, seeds = runs.restarts[r], runs.where[r], runs.seeds[r]
+        if restart.status == START:
+            _clear_row(points, rows, where[0])
+            restart.length = 0
+        length = restart.length
+        t = length if restart.status == GROW else 0
+        turn = np.int64(0)
+        fill(scratch.touched[turn], np.bool_(False))
+        scratch.tally.moves = 0
+        going = True
+        while going:
+            is_old = t < length
+            if t > 0 and not is_old:
+                if not _take_row(rows, runs, where, t):
+                    restart.length = t
+                    restart.status = FULL
+                    break
+                begin(points, rows, kept, scratch, where, t, t == length, turn)
+            row = where[t]
+            above = where[t - 1] if t > 0 else row
+            fill(scratch.have, np.bool_(False))
+            if t == 0 and (not is_old or _has_newcomers(changed)):
+                _use_seeds(points, seeds, scratch)
+
+            # 3a. Centres have moved with the clusters of the row above; labels follow.
+            turn = 1 - turn
+            if not assign(points, rows, kept, scratch, changed, seeds, above, row, t, is_old, turn):
+                restart.length = t + 1 if not is_old else length
+                restart.status = RERUN
+                break
+            # 3b. The clusters of this row follow their labels.
+            _move_clusters(points, rows.sums[row], scratch)
+            # 3c. A row that equals the row above is the last one.
+            if t > 0:
+                rows.witness[row] = _differ(rows.labels[above], rows.labels[row], rows.witness[row])
+            if rows.witness[row] < 0 or t == max_iter:
+                _end_run(rows, runs, scratch, r, t, turn)
+                going = False
+            t += 1
+
+    replay.__qualname__ = f"replay_by_{strategy.name}"
+    return kernel(replay)
+
+
+replay_by_margins = replay_by(BY_MARGINS)
+replay_by_estimates = replay_by(BY_ESTIMATES)
+
+
+@helper
+def _has_newcomers(changed):
+    """Whether any point comes."""
+    found = False
+    for c in range(changed.shape[0]):
+        found |= changed[c, 1] == 0
+    return found
+
+
+@helper
+def _use_seeds(points, seeds, scratch):
+    """Let the seeds be the centres in the scratch space.  OUT: scratch."""
+    for k in range(seeds.shape[0]):
+        copy(points.values[seeds[k].slot], scratch.centres[k])
+        scratch.have[k] = True
+
+
+@helper
+def _clear_row(points, rows, row):
+    """A first row, in which no point has a label yet.  OUT: rows."""
+    fill(rows.labels[row], np.int16(-1))
+    for k in range(rows.sums.shape[1]):
+        fill(rows.sums[row, k], np.int64(0))
+    rows.witness[row] = points.order[0]
+
+
+@helper
+def _take_row(rows, runs, where, t):
+    """Let row t of a restart start as a copy of the row above; False if there is no room.
+
+    OUT: rows, runs, where.
+    """
+    if runs.pool.free == 0 or t == where.shape[0]:
+        return False
+    runs.pool.free -= 1
+    source, row = where[t - 1], runs.free[runs.pool.free]
+    where[t] = row
+    rows.witness[row] = -1
+    copy(rows.labels[source], rows.labels[row])
+    for k in range(rows.sums.shape[1]):
+        copy(rows.sums[source, k], rows.sums[row, k])
+    return True
+
+
+@helper
+def _move_clusters(points, sums, scratch):
+    """Carry out the moves.  OUT: sums, of the clusters."""
+    for p in range(scratch.tally.moves):
+        move = scratch.moves[p]
+        take(sums[move.cluster], points.values[move.slot], points.origin, move.weight)
+
+
+@helper
+def _differ(before, after, witness):
+    """A slot whose labels differ, ``witness`` if they do so there; -1 if there is none."""
+    found = witness
+    if witness < 0 or before[witness] == after[witness]:
+        found = -1
+        for begin in range(0, before.shape[0], SLOT_BLOCK):
+            one, two = before[begin : begin + SLOT_BLOCK], after[begin : begin + SLOT_BLOCK]
+            hits = np.int32(0)
+            for i in range(SLOT_BLOCK):
+                hits += np.int32(1) if one[i] != two[i] else np.int32(0)
+            if hits > 0:
+                for i in range(SLOT_BLOCK):
+                    found = begin + i if one[i] != two[i] else found
+                break
+    return found
+
+
+@helper
+def _end_run(rows, runs, scratch, r, t, turn):
+    """Row t is the last of restart r: give later ones back, and follow its losses.
+
+    OUT: runs.
+    """
+    restart, where, sums = runs.restarts[r], runs.where[r], rows.sums
+    length = restart.length
+    for later in range(t + 1, length):
+        runs.free[runs.pool.free] = where[later]
+        runs.pool.free += 1
+    restart.length = t + 1
+    restart.status = READY
+    touched, before = scratch.touched[turn], scratch.touched[1 - turn]
+    above, row = where[max(t - 1, 0)], where[t]
+    estimate_losses(sums[above], sums[row], runs.losses[r], touched, before, t + 1 != length)
+
+
+@kernel
+def read_out(sums, origin, slot_labels, order, centres, labels):
+    """The means of clusters, and the labels in canonical order.  OUT: centres, labels."""
+    for k in range(sums.shape[0]):
+        mean_of(sums[k], origin, centres[k])
+    for p in range(order.shape[0]):
+        labels[p] = slot_labels[order[p]]
