@@ -159,9 +159,8 @@ def test_a_client_with_another_federation_file_is_refused(sites: Sites, tmp_path
         assert client.status()["last_committed_round"] == 0
 
 
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
 def test_the_gate_lets_nodes_through_and_nobody_to_the_control_api(sites: Sites) -> None:
-    if shutil.which("nginx") is None:
-        pytest.skip("nginx is not installed")
     sites.network.start_superlink()
     sites.network.start_gate()
     for name in NAMES:
