@@ -116,7 +116,9 @@ class LetsOneLeave(ClientSide):
             return super()._with_notice(ledger, letter)
 
 
-def _one_group(membership: Membership, counted: Iterable[str]) -> list[frozenset[str]]:
+def _one_group(
+    membership: Membership, counted: Iterable[str], parted: object = ()
+) -> list[frozenset[str]]:
     return [frozenset(name for name in counted if name in membership)]
 
 
