@@ -42,6 +42,7 @@ def list_digest(listed: dict[str, Any]) -> bytes:
         listed["counted"],
         sorted(listed["dropped"].items()),
         listed["former"],
+        listed["parted"],
         members,
         listed["capacity"],
     ]

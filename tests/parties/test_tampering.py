@@ -446,6 +446,7 @@ def test_membership_lists(world: World, tmp_path: Path) -> None:
         {"counted": []},
         {"dropped": {"nobody": 1}},
         {"former": ["aarhus"]},
+        {"parted": [["aarhus"]]},
         {"counted": ["coimbra", "aarhus"]},
         {"members": [lines[0] | {"since": 2}, *lines[1:]]},
         {"members": [lines[0] | {"since": 0}, *lines[1:]]},
@@ -503,6 +504,7 @@ def _fingerprint(document: MembershipDocument) -> str:
         document.counted,
         sorted(document.dropped.items()),
         document.former,
+        document.parted,
         [(one.name, bytes.fromhex(one.key), one.suspended, one.since) for one in document.members],
         document.capacity,
     ]

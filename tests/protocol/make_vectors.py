@@ -361,6 +361,7 @@ def contents(rng: random.Random) -> list[list[Any]]:
         [
             "present", rng.randbytes(16), rng.randbytes(16), client, rng.randbytes(32), 3, 70,
             rng.randbytes(32), 2**52, leaving is None, leaving, [rng.randbytes(9)], [],
+            None if leaving is None else [rng.randbytes(32), ["a", "b"], ["b"]],
         ]
         for leaving in (None, leavers[0])
     ]  # fmt: skip
@@ -431,6 +432,7 @@ def membership(rng: random.Random, names: list[str], suspended: list[str]) -> di
         sorted([*suspended, "gone"]),
         [["gone", rng.randrange(1, epoch + 1)]],
         sorted(["back", names[1]]),
+        [["gone", names[0]] if names[0] > "gone" else [names[0], "gone"], [names[1]]],
         [[name, keys[name], name in suspended, since[name]] for name in names],
         rng.randrange(1, 70_000),
     ]

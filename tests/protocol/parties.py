@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client_ledger import ClientLedger, Leaving, digest_of_input
+from fedforget.protocol.client_ledger import ClientLedger, Leaving, digest_of_input, leavers_since
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
@@ -168,6 +168,7 @@ class Everyone:
                 Member(name, self.identities[name].public.data, name in suspended) for name in names
             ],
             capacity=4 * len(names) if capacity is None else capacity,
+            leavers=[leavers_since(place, self.server.ledger.lock)] if self.lists else (),
         )
 
     def new_client(

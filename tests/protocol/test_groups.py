@@ -11,20 +11,20 @@ from random import Random
 
 import pytest
 from msgspec.structs import replace
+from test_malicious_server import open_with_leavers, statement_of
 
 from fedforget.protocol.errors import (
     AloneError,
+    ForkError,
     OlderDirectoryError,
     ProtocolError,
-    RoundAbortedError,
     SecondSurvivorSetError,
-    TooFewError,
 )
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.joining import check_adoption
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
-from parties import MODEL, Everyone, Stage, histogram, with_ledger
+from parties import MODEL, Everyone, histogram, with_ledger
 
 
 def come(everyone: Everyone, names: Collection[str], new: Sequence[str]) -> Membership:
@@ -218,9 +218,14 @@ def test_recovering_does_not_undo_a_signature() -> None:
         with_ledger(client, base=None, pending=None, recovering=True)
     server.ledger = replace(ledger, lock=None)
     everyone.greet()
+    # The fourth holds its statement back: in what it has signed, it does not leave.
+    assert server.present[victim].leaving is None
     messages = server.open("full")
-    assert server.stage.context.leaving == leavers
-    step = everyone.ask(messages)
+    assert server.stage.context.leaving == leavers[:3]
+    everyone.ask(messages)
+    # Another set does not come out, even if the server has a statement from elsewhere.
+    forged = [statement_of(everyone, name) for name in leavers]
+    step = everyone.ask(open_with_leavers(everyone, forged, "full"))
     assert {type(error) for error in step.refusals.values()} == {SecondSurvivorSetError}
     assert set(step.refusals) == set(everyone.names)
 
@@ -237,32 +242,125 @@ def test_leavers_of_a_sum_that_was_never_committed_are_a_group_from_then_on() ->
     server.present[victim] = replace(server.present[victim], leaving=None)
     assert everyone.decide("delta").left == leavers[:3]
     server.abandon()
-    everyone.adopt(everyone.members(everyone.names, suspended=leavers[:3]))
+    # A list that hides these leavers is refused by everybody who signed.
+    listed = everyone.members(everyone.names, suspended=leavers[:3])
+    assert listed.parted == (leavers[:3],)
+    for client in everyone.clients.values():
+        with pytest.raises(ForkError, match="does not say that c000, c001, c002 were to leave"):
+            client.adopt(replace(listed, parted=()))
+    everyone.adopt(listed)
     server.ledger = replace(server.ledger, lock=None)
-    with_ledger(everyone.clients[victim], leaving=None)
     everyone.greet()
     assert everyone.round("delta").left == ()
-    everyone.adopt(everyone.members(everyone.names))
-    everyone.leave([victim])
+    # All lists that follow keep it, whoever makes them.
+    back = everyone.members(everyone.names)
+    assert back.parted == (leavers[:3],)
+    with pytest.raises(ForkError):
+        everyone.clients[victim].adopt(replace(back, parted=()))
+    everyone.adopt(back)
     everyone.greet()
-    # The suspended ones learn of the commit with this opening.
     assert everyone.round("delta").left == ()
     everyone.greet()
-    # The server has lost its memory of the first sum, and the clients have not.
-    server.ledger = replace(server.ledger, parted=())
-    messages = server.open("delta")
-    assert server.stage.context.leaving == leavers
-    refused: list[ProtocolError] = []
-    while not refused and everyone.stage is not Stage.DECIDED:
-        refused += everyone.ask(messages).refusals.values()
-        try:
-            messages = server.advance()
-        except RoundAbortedError:
-            break
-    assert refused
-    assert {type(error) for error in refused} <= {AloneError, TooFewError}
-    # Those who were in the sum may go, as a group; so may the others that hide one another.
-    with_ledger(everyone.clients[victim], leaving=None)
-    server.ledger = replace(server.ledger, lock=None, parted=(leavers[:3],))
+    server.open("delta")
+    assert server.stage.context.leaving == leavers[:3]
+    forged = [statement_of(everyone, name) for name in leavers]
+    messages = open_with_leavers(everyone, forged)
+    step = everyone.ask(messages)
+    assert {name: type(error) for name, error in step.refusals.items()} == {victim: AloneError}
+    # If one of them is dropped, the two others are asked.
+    dropping = everyone.members([name for name in everyone.names if name != leavers[0]])
+    for name in leavers[1:3]:
+        with pytest.raises(AloneError):
+            everyone.clients[name].adopt(dropping)
+    everyone.clients[victim].adopt(dropping)
+
+
+def test_whoever_was_dropped_and_taken_back_is_a_group_of_its_own() -> None:
+    """Of {u, v, w, x}, w is dropped, a full sum without it may be opened, and w is taken back; then
+    x is dropped: u + v show, as w is known."""
+    everyone = Everyone(5, seed="back")
+    everyone.round("full")
+    with_counted_newcomers(everyone, "u", "v", "w", "x")
+    names = list(everyone.membership.position)
+    absent = everyone.clients.pop("w")
+    everyone.adopt(everyone.members([name for name in names if name != "w"]))
+    everyone.clients["w"] = absent
+    back = everyone.members(names)
+    assert back.parted == (("w",),)
+    absent.adopt(everyone.membership, back)
+    del everyone.clients["w"]
+    everyone.lists.append(back)
+    everyone.server.adopt(back)
+    for client in everyone.clients.values():
+        client.adopt(back)
+    everyone.clients["w"] = absent
     everyone.greet()
-    assert everyone.round("delta").left == leavers[:3]
+    everyone.round("full")
+    dropping = everyone.members([name for name in names if name != "x"])
+    for name in ("u", "v"):
+        with pytest.raises(AloneError, match="2 are left of that group"):
+            everyone.clients[name].adopt(dropping)
+
+
+def test_a_new_key_is_like_being_dropped_for_the_others_of_the_group() -> None:
+    everyone = Everyone(5, seed="new key")
+    everyone.round("full")
+    with_counted_newcomers(everyone, "u", "v", "w")
+    everyone.identities["w"] = Identity(Random("new").randbytes(32))
+    renewing = everyone.members(list(everyone.membership.position))
+    for name in ("u", "v"):
+        with pytest.raises(AloneError, match="gives w a new key"):
+            everyone.clients[name].adopt(renewing)
+    everyone.clients["c000"].adopt(renewing)
+
+
+def test_as_many_may_collude_as_on_the_longer_list() -> None:
+    everyone = Everyone(14, seed="shorter")
+    everyone.round("full")
+    assert everyone.federation.policy.colluders(14) == 2
+    three = everyone.members(everyone.names[:3])
+    with pytest.raises(AloneError, match="fewer than the 4"):
+        everyone.clients["c000"].adopt(three)
+
+
+def test_leavers_that_are_renewed_are_new() -> None:
+    """They left before the list at whose place they get new keys."""
+    everyone = Everyone(10, seed="renewed leavers")
+    everyone.round("full")
+    gone = everyone.names[:4]
+    everyone.leave(gone)
+    everyone.greet()
+    assert everyone.round("delta").left == gone
+    for name in gone:
+        del everyone.clients[name]
+    everyone.lists.append(everyone.members(everyone.names))
+    for name in gone[:3]:
+        everyone.identities[name] = Identity(Random(f"new {name}").randbytes(32))
+    later = everyone.members(everyone.names[:3] + everyone.names[4:])
+    assert later.former == gone
+    for name in gone[:3]:
+        assert not takes_it(everyone, name, later)
+
+
+def test_a_restored_server_learns_what_was_signed() -> None:
+    """Otherwise it would list other leavers than those of the set, and no round would come out."""
+    everyone = Everyone(8, seed="restored")
+    everyone.round("full")
+    backup = everyone.server.ledger
+    everyone.leave(everyone.names[:2])
+    everyone.greet()
+    assert everyone.decide("delta").left == ()
+    everyone.server = everyone.new_server(backup)
+    everyone.leave(everyone.names[:3])
+    everyone.greet()
+    greetings = tuple(everyone.server.present.values())
+    seen = max(one.seen for one in greetings)
+    everyone.server.recover(everyone.notices, everyone.lists, seen, greetings)
+    lock = everyone.server.ledger.lock
+    assert lock is not None
+    assert lock.same_set(everyone.names, ())
+    everyone.greet()
+    # Three wish to leave, and wait for the next commit.
+    assert everyone.round("full").left == ()
+    everyone.greet()
+    assert everyone.round("delta").left == everyone.names[:3]

@@ -697,7 +697,8 @@ def test_other_leavers_are_another_set() -> None:
     everyone.leave([*everyone.names[:5]])
     for again in range(2):
         if again:
-            everyone.adopt(everyone.members(everyone.names))
+            listed = everyone.members(everyone.names)
+            everyone.adopt(replace(listed, parted=(everyone.names[:4],)))
         everyone.server.ledger = replace(everyone.server.ledger, lock=None)
         five = [statement_of(everyone, name) for name in everyone.names[:5]]
         messages = open_with_leavers(everyone, five)
@@ -804,7 +805,7 @@ def test_a_leaver_that_is_suspended_holds_the_others_up_and_the_error_says_what_
         everyone.greet()
         assert everyone.round("delta").left == gone
         return
-    everyone.adopt(everyone.members(everyone.names[1:]))
+    everyone.adopt(everyone.members(everyone.names[1:]), alone=gone[1:])
     everyone.greet()
     with pytest.raises(RoundAbortedError, match=r"client leave --alone"):
         everyone.round("full")

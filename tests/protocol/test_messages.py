@@ -35,6 +35,7 @@ from fedforget.protocol.messages import (
     Notice,
     Payload,
     Present,
+    SignedSet,
     Who,
     consent_to,
     leave_statement,
@@ -96,6 +97,8 @@ def content_of(case: dict[str, Any]) -> messages.Content:
         at = Present.__struct_fields__.index("leaving")
         if fields[at] is not None:
             fields[at] = LeaveStatement(*fields[at])
+        if fields[-1] is not None:
+            fields[-1] = SignedSet(*fields[-1])
         return Present(*fields)
     context, sender, recipient, (kind, *parts) = fields
     if kind in ("shares", "delivery"):
@@ -211,11 +214,11 @@ def test_a_link_is_what_clients_go_on_from_and_nothing_else() -> None:
 
 def membership_of(case: dict[str, Any]) -> Membership:
     fields = list(plain(case["list"]))
-    fields[8] = tuple(Member(*one) for one in fields[8])
+    fields[9] = tuple(Member(*one) for one in fields[9])
     return Membership(*fields)
 
 
-@pytest.mark.parametrize("case", VECTORS["memberships"], ids=lambda case: len(case["list"][8]))
+@pytest.mark.parametrize("case", VECTORS["memberships"], ids=lambda case: len(case["list"][9]))
 def test_membership_lists_are_the_twin_s(case: dict[str, Any]) -> None:
     membership, identity = membership_of(case), Identity(bytes.fromhex(case["seed"]))
     assert membership.digest.hex() == case["digest"]
@@ -239,25 +242,26 @@ LISTS: dict[str, Callable[[list[Any]], object]] = {
     "epoch 0": lambda fields: fields.__setitem__(1, 0),
     "a negative epoch": lambda fields: fields.__setitem__(1, -1),
     "a round of 2**61": lambda fields: fields.__setitem__(4, 2**61),
-    "a capacity of 2**61": lambda fields: fields.__setitem__(9, 2**61),
-    "a capacity for which no vector is made": lambda fields: fields.__setitem__(9, 2**30),
-    "no capacity": lambda fields: fields.__setitem__(9, 0),
-    "unsorted": lambda fields: fields[8].reverse(),
-    "one member twice": lambda fields: fields[8].append(fields[8][-1]),
-    "one key twice": lambda fields: fields[8][1].__setitem__(1, fields[8][0][1]),
-    "a suspended member that is not counted": lambda fields: fields[8][0].__setitem__(2, True),
-    "somebody who never came": lambda fields: fields[8][0].__setitem__(3, 0),
-    "somebody who comes later": lambda fields: fields[8][0].__setitem__(3, fields[1] + 1),
-    "somebody of whom it is not said when it came": lambda fields: fields[8][0].pop(),
+    "a capacity of 2**61": lambda fields: fields.__setitem__(10, 2**61),
+    "a capacity for which no vector is made": lambda fields: fields.__setitem__(10, 2**30),
+    "no capacity": lambda fields: fields.__setitem__(10, 0),
+    "unsorted": lambda fields: fields[9].reverse(),
+    "one member twice": lambda fields: fields[9].append(fields[9][-1]),
+    "one key twice": lambda fields: fields[9][1].__setitem__(1, fields[9][0][1]),
+    "a suspended member that is not counted": lambda fields: fields[9][0].__setitem__(2, True),
+    "somebody who never came": lambda fields: fields[9][0].__setitem__(3, 0),
+    "somebody who comes later": lambda fields: fields[9][0].__setitem__(3, fields[1] + 1),
+    "somebody of whom it is not said when it came": lambda fields: fields[9][0].pop(),
     "somebody who is counted, not listed and not dropped": lambda fields: fields[6].clear(),
     "somebody dropped who was not counted": lambda fields: fields[6].append(["zoe", 1]),
     "somebody dropped who never came": lambda fields: fields[6][0].__setitem__(1, 0),
     "former members that are not sorted": lambda fields: fields[7].reverse(),
-    "the name of everybody": lambda fields: fields[8][0].__setitem__(0, "*"),
-    "the server's name": lambda fields: fields[8][0].__setitem__(0, ""),
-    "a name that turns the line around": lambda fields: fields[8][0].__setitem__(0, "a\u202e"),
-    "a short key": lambda fields: fields[8][0].__setitem__(1, bytes(31)),
-    "a key of small order": lambda fields: fields[8][0].__setitem__(1, b"\1" + bytes(31)),
+    "sets of members that are not sorted": lambda fields: fields[8].reverse(),
+    "the name of everybody": lambda fields: fields[9][0].__setitem__(0, "*"),
+    "the server's name": lambda fields: fields[9][0].__setitem__(0, ""),
+    "a name that turns the line around": lambda fields: fields[9][0].__setitem__(0, "a\u202e"),
+    "a short key": lambda fields: fields[9][0].__setitem__(1, bytes(31)),
+    "a key of small order": lambda fields: fields[9][0].__setitem__(1, b"\1" + bytes(31)),
     "one more field": lambda fields: fields.append(0),
 }
 
@@ -286,6 +290,7 @@ def test_every_field_of_a_list_is_signed_and_in_its_fingerprint() -> None:
         replace(membership, counted=("m03", "m11"), dropped=()),
         replace(membership, dropped=(("gone", 1),)),
         replace(membership, former=()),
+        replace(membership, parted=()),
         replace(membership, members=(came_first, *membership.members[1:])),
         replace(membership, members=membership.members[1:]),
         replace(membership, capacity=membership.capacity + 1),

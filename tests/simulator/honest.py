@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fedforget.clustering.histogram import Histogram
+from fedforget.protocol.client_ledger import leavers_since
 from fedforget.protocol.errors import (
     AloneError,
     BadShareError,
@@ -625,7 +626,9 @@ class HonestWorld:
         """Make a list and give it to everybody; False if it would end all rounds."""
         if self._server_behind:
             return False
-        signed = self.members.next(self.server.store.ledger.place, **changes)
+        ledger = self.server.store.ledger
+        leavers = [leavers_since(ledger.place, ledger.lock)]
+        signed = self.members.next(ledger.place, leavers=leavers, **changes)
         if signed is None:
             return False
         self._publish(signed, full_due)

@@ -265,9 +265,7 @@ class ClientHost:
         assert self.ledger is not None
         self._data.reapply(self.name)
         self.stopped = None
-        self._store_ledger(
-            with_fields(self.ledger, recovering=True, base=None, pending=None, lock=None)
-        )
+        self._store_ledger(with_fields(self.ledger, recovering=True, base=None, pending=None))
 
 
 def _client_state(client: ClientSide) -> tuple[object, ...]:
@@ -412,7 +410,9 @@ class ServerHost:
         attempt = max(seen for _, _, seen in greetings)
         missing = [letters[at] for at in sorted(letters)]
         before = self.store.ledger.place.round
-        found = self.running.recover(missing, [one.membership for one in ordered], attempt)
+        memberships = [one.membership for one in ordered]
+        present = tuple(self.running.present.values())
+        found = self.running.recover(missing, memberships, attempt, present)
         new = [data for at, data in sorted(letters.items()) if at > before][:found]
         self.store = replace(
             self.store,

@@ -15,7 +15,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from fedforget.protocol.client_ledger import Followed
+from fedforget.protocol.client_ledger import Followed, leavers_since
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
@@ -753,7 +753,12 @@ class LyingWorld:
         return self._next(place)
 
     def _next(self, place: Place, **changes: Collection[str]) -> SignedMembership | None:
+        # A list that hides whom it let clients sign as leavers is refused by them.
+        leavers = set[tuple[str, ...]]()
+        if self.rng.random() < 0.9:
+            ledgers = (host.ledger for host in self.members.hosts.values())
+            leavers = {leavers_since(one.place, one.lock) for one in ledgers if one is not None}
         try:
-            return self.members.next(place, **changes)
+            return self.members.next(place, leavers=leavers, **changes)
         except ValueError:
             return None

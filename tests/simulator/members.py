@@ -82,6 +82,7 @@ class Members:
         drop: Collection[str] = (),
         suspend: Collection[str] = (),
         back: Collection[str] = (),
+        leavers: Collection[tuple[str, ...]] = (),
     ) -> SignedMembership | None:
         """The list of the next epoch; None if no round could ever be committed with it.
 
@@ -95,7 +96,7 @@ class Members:
             self._federation.policy.check(len(names))
         except PolicyError:
             return None
-        return self._signed(before, place, names, suspended & set(names))
+        return self._signed(before, place, names, suspended & set(names), leavers)
 
     def _signed(
         self,
@@ -103,6 +104,7 @@ class Members:
         place: Place,
         names: Collection[str],
         suspended: Collection[str],
+        leavers: Collection[tuple[str, ...]] = (),
     ) -> SignedMembership:
         membership = next_list(
             before,
@@ -113,6 +115,7 @@ class Members:
                 for name in names
             ],
             capacity=sum(self._capacity[name] for name in names),
+            leavers=leavers,
         )
         return SignedMembership.by(membership, self._server)
 

@@ -60,12 +60,11 @@ from fedforget.protocol.client_ledger import (
     Leaving,
     dump,
     load,
-    opened_since,
 )
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.history import check_lists, walk
-from fedforget.protocol.joining import check_adoption, newcomer
+from fedforget.protocol.joining import check_adoption, newcomer, opened_at
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.text import check_name
@@ -234,8 +233,7 @@ class ClientParty:
         lists, ledger = self.lists(), self.stored_ledger()
         check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
         before = lists[-1] if lists else None
-        opened = frozenset[str]() if ledger is None else opened_since(ledger.place, ledger.lock)
-        return Joined(federation, before, membership, opened)
+        return Joined(federation, before, membership, opened_at(membership, ledger))
 
     def _joined(self) -> FederationFile:
         if self.federation is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedforget.parties.federation_file import FederationFile
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.rules import fewest_together, groups_of
+from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 
 
 @dataclass(frozen=True)
@@ -45,27 +45,37 @@ class Joined:
     def suspended(self) -> list[str]:
         return sorted(self.membership.suspended)
 
+    def _new(self) -> list[str]:
+        """Who has come since the list before; nobody with the first list of all."""
+        listed = self.membership
+        last = listed.epoch - 1 if self.before is None else self.before.epoch
+        return [name for name, since in listed.since.items() if since > last and listed.epoch > 1]
+
     def _small_rests(self, fewest: int) -> list[tuple[int, list[str]]]:
         """What is left of the groups from which somebody is dropped, where that is little."""
         if self.before is None:
             return []
         found, listed = [], self.membership
+        keys = self.before.keys
         for group in groups_of(self.before, {*listed.counted, *self.opened}):
-            rest = sorted(group & set(listed.position))
-            if group != set(rest) and 0 < len(rest) < fewest:
-                found.append((self.before.since[rest[0]], rest))
+            kept = frozenset(one for one in group if listed.keys.get(one) == keys[one])
+            parts = parts_of(kept, listed.parted) if kept and group != kept else []
+            small = (sorted(part) for part in parts if len(part) < fewest)
+            found += [(self.before.since[rest[0]], rest) for rest in small]
         return found
 
     def will_show(self) -> list[str]:
         """What the sums of the coming rounds will tell the server, beyond what they always do."""
         listed, policy = self.membership, self.federation.policy()
         fewest, lines = fewest_together(listed, policy), []
-        if listed.epoch > 1 and 0 < len(listed.joined) < fewest:
-            who = ", ".join(listed.joined)
-            lines.append(
-                f"{who}: so few join together that the next full round shows the sum of their"
-                " histograms"
-            )
+        for epoch in sorted({listed.since[name] for name in self._new()}):
+            together = [name for name in self._new() if listed.since[name] == epoch]
+            new = [name for name in together if name not in listed.returned]
+            if 0 < len(new) < fewest:
+                lines.append(
+                    f"{', '.join(new)}: so few join together that the next full round shows the sum"
+                    " of their histograms"
+                )
         lines += [
             f"{name} is dropped while it is counted: the next full round shows its whole histogram"
             for name, _ in listed.dropped
@@ -80,14 +90,13 @@ class Joined:
             f"{name} has a new key: unless it brings what it had, the next full round shows its"
             " whole histogram of before"
             for name in self.changed_keys
-            if name in listed.counted
+            if name in listed.counted or name in self.opened
         ]
-        if listed.epoch > 1:
-            lines += [
-                f"{name} was a member before: the next full round may show its whole histogram"
-                for name in listed.joined
-                if name in listed.returned
-            ]
+        lines += [
+            f"{name} was a member before: the next full round may show its whole histogram"
+            for name in self._new()
+            if name in listed.returned
+        ]
         lines += [
             f"{', '.join(rest)}: what is left of those who came with list {epoch}; with so few, the"
             " same round shows the sum of their histograms, and each of them is asked"

@@ -48,6 +48,7 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
     counted: tuple[str, ...]
     dropped: dict[str, int]
     former: tuple[str, ...]
+    parted: tuple[tuple[str, ...], ...]
     members: tuple[MemberLine, ...]
     capacity: int
     signature: Hex
@@ -66,6 +67,7 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
             counted=listed.counted,
             dropped=dict(listed.dropped),
             former=listed.former,
+            parted=listed.parted,
             members=tuple(
                 MemberLine(one.name, one.key.hex(), one.suspended, one.since)
                 for one in listed.members
@@ -91,6 +93,7 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
                     self.counted,
                     sorted(self.dropped.items()),
                     self.former,
+                    self.parted,
                     [line.member() for line in self.members],
                     self.capacity,
                 ],

@@ -29,7 +29,7 @@ from fedforget.parties.folders import being_made, locked, read_key, write_privat
 from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
-from fedforget.protocol.client_ledger import dump, load, opened_since
+from fedforget.protocol.client_ledger import dump, leavers_since, load, opened_since
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
 from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
@@ -180,12 +180,15 @@ class ServerParty:
             if name not in members:
                 raise ServerError(f"{name} is not a member")
         for name in gone:
+            if name in (*suspend, *resume, *renew):
+                raise ServerError(f"{name} cannot go and stay with one list")
             if name in enrolments:
                 raise ServerError(f"{name} cannot go and come with one list: renew its key instead")
             del members[name]
         for name, key in enrolments.items():
             self._check_enrolment(name, key, members, renew)
-            members[name] = Member(name, bytes.fromhex(key))
+            suspended = name in members and members[name].suspended
+            members[name] = Member(name, bytes.fromhex(key), suspended)
         for names, state in ((suspend, True), (resume, False)):
             for name in names:
                 if members[name].suspended == state:
@@ -204,6 +207,7 @@ class ServerParty:
                 federation=bytes.fromhex(self.federation.identifier),
                 members=members.values(),
                 capacity=self.federation.model.local_clusters * len(members),
+                leavers=[leavers_since(ledger.place, ledger.lock)],
             )
         except ValueError as error:
             raise ServerError(str(error)) from None
@@ -419,7 +423,7 @@ class ServerParty:
         attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
         try:
-            found = self.protocol.recover(ordered, lists, attempt)
+            found = self.protocol.recover(ordered, lists, attempt, greetings)
         except ProtocolError as error:
             self._protocol = None
             raise ServerError(

@@ -58,13 +58,9 @@ def opened_since(place: Place, lock: Lock | None) -> frozenset[str]:
     return frozenset(lock.alive)
 
 
-def parted_after(
-    parted: tuple[tuple[str, ...], ...], lock: Lock | None, left: tuple[str, ...]
-) -> tuple[tuple[str, ...], ...]:
-    """The leavers whose sum may be known, once others leave than in the set that was signed."""
-    if lock is None or not lock.left or lock.left == left or lock.left in parted:
-        return parted
-    return (*parted, lock.left)
+def leavers_since(place: Place, lock: Lock | None) -> tuple[str, ...]:
+    """Who leaves in a sum that may have been opened since the last commit."""
+    return lock.left if lock is not None and lock.round == place.round + 1 else ()
 
 
 class Leaving(Struct, frozen=True):
@@ -88,7 +84,6 @@ class ClientLedger(Struct, frozen=True):
     joins_alone : whether the operator accepted that it joins with few others.
     leaving : whether the client wants to leave.
     left : whether it has left: it says nothing any more.
-    parted : leavers of signed sets that were not committed as they were signed.
     """
 
     base: Histogram | None
@@ -101,7 +96,6 @@ class ClientLedger(Struct, frozen=True):
     joins_alone: bool = False
     leaving: Leaving | None = None
     left: bool = False
-    parted: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def new(cls, n_features: int) -> ClientLedger:

@@ -23,7 +23,7 @@ from fedforget.protocol.client_ledger import (
     Lock,
     Pending,
     digest_of_input,
-    parted_after,
+    opened_since,
 )
 from fedforget.protocol.client_stages import (
     Advertised,
@@ -93,6 +93,7 @@ from fedforget.protocol.messages import (
     Roster,
     SealedShares,
     Shares,
+    SignedSet,
     Survivors,
     Unmask,
     Who,
@@ -283,12 +284,22 @@ class ClientSide:
             leaving=self._leave_statement(),
             notices=tuple(self._archive.notices_after(who.round)[:MOST_NOTICES]),
             lists=tuple(self._archive.lists_after(who.epoch)[:MOST_NOTICES]),
+            signed=self._signed_set(),
         )
         return seal(greeting, self._identity)
 
+    def _signed_set(self) -> SignedSet | None:
+        lock = self.ledger.lock
+        if lock is None or lock.round != self.ledger.place.round + 1:
+            return None
+        return SignedSet(lock.membership, lock.alive, lock.left)
+
     def _leave_statement(self) -> LeaveStatement | None:
-        leaving = self.ledger.leaving
+        leaving, signed = self.ledger.leaving, self._signed_set()
         if leaving is None or self.ledger.left:
+            return None
+        if signed is not None and self.name in {*signed.alive} - {*signed.left}:
+            # A set in which it does not leave was signed: no other can come out before a commit.
             return None
         statement = self._leaving_of(self.name, leaving.alone, self.ledger.place)
         return LeaveStatement(self.name, leaving.alone, self._identity.sign(statement))
@@ -372,8 +383,7 @@ class ClientSide:
     ) -> tuple[ClientLedger, Followed]:
         """The base moves if, and only if, the commit counted this client's input."""
         pending = ledger.pending
-        parted = parted_after(ledger.parted, ledger.lock, notice.left)
-        ledger = replace(ledger, place=after, pending=None, lock=None, parted=parted)
+        ledger = replace(ledger, place=after, pending=None, lock=None)
         if self.name not in notice.survivors:
             return ledger, Followed(context.round, data, context, None, False)
         # An input that was not sent is not the one that was counted: that one came from a copy of
@@ -395,6 +405,7 @@ class ClientSide:
             ledger,
             base=Histogram(len(self.federation.levels)) if left else base,
             base_round=0 if left else context.round,
+            joins_alone=False,
             recovering=ledger.recovering and not ours,
             left=left,
         )
@@ -546,6 +557,14 @@ class ClientSide:
             return self._current().copy()
         if self.name not in listed:
             if self.name not in (ledger.place.counted or {}):
+                sent = ledger.pending
+                if (
+                    sent is not None
+                    and sent.sent
+                    and self.name in opened_since(ledger.place, ledger.lock)
+                ):
+                    # It is in a set that was signed, and must come out in it.
+                    return sent.plain_input
                 # Its statement says that it has nothing to add: others would hide behind nobody.
                 raise AloneError(
                     f"{self.name} leaves before it was counted, and this attempt does not say so"
@@ -564,8 +583,7 @@ class ClientSide:
             return current
         fewest = fewest_together(self.membership, self.federation.policy)
         counted = ledger.place.counted or {}
-        groups = groups_of(self.membership, counted, ledger.parted)
-        mine = [one for one in groups if self.name in one]
+        mine = [one for one in groups_of(self.membership, counted) if self.name in one]
         together = mine[0].intersection(listed) if mine else ()
         if mine and not leaving.alone and len(together) < fewest:
             raise AloneError(
@@ -726,9 +744,8 @@ class ClientSide:
         left, after = counted_after(context, before, alive)
         policy = self.federation.policy
         known = self.ledger.lock
-        parted = parted_after(self.ledger.parted, known, left)
         self._check_signed(self.ledger, context, alive)
-        check_leavers(self.membership, policy, alive, left, context.alone, before, after, parted)
+        check_leavers(self.membership, policy, alive, left, context.alone, before, after)
         lock = Lock(context.round, context.membership, alive, left)
         if known is not None and replace(known, proven=b"") == lock:
             lock = known
@@ -737,7 +754,7 @@ class ClientSide:
         consented = Consented(
             context, stage.roster, stage.sharers, alive, dead, stage.held, stage.own_share
         )
-        return consented, replace(self.ledger, lock=lock, parted=parted), Consent(signature)
+        return consented, replace(self.ledger, lock=lock), Consent(signature)
 
     def _reveal(
         self, stage: Consented, unmask: Unmask, message: bytes

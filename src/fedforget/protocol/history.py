@@ -96,8 +96,12 @@ def next_list(
     federation: bytes,
     members: Iterable[Member],
     capacity: int,
+    leavers: Iterable[tuple[str, ...]] = (),
 ) -> Membership:
-    """The membership list that follows another one at a place."""
+    """The membership list that follows another one at a place.
+
+    ``leavers`` are those of sets that were signed at this place and are not committed.
+    """
     listed = sorted(members, key=lambda member: member.name)
     counted = tuple(sorted(place.counted or ()))
     came = _lineage(before, place.round, counted, listed)
@@ -110,6 +114,7 @@ def next_list(
         counted=counted,
         dropped=came.dropped,
         former=came.former,
+        parted=tuple(sorted({*came.parted, *leavers} - {()})),
         members=tuple(replace(one, since=came.since[one.name]) for one in listed),
         capacity=capacity,
     )
@@ -121,6 +126,7 @@ class _Lineage(NamedTuple):
     since: dict[str, int]
     dropped: tuple[tuple[str, int], ...]
     former: tuple[str, ...]
+    parted: frozenset[tuple[str, ...]]
 
 
 def _lineage(
@@ -131,25 +137,28 @@ def _lineage(
 ) -> _Lineage:
     """Whoever stays, or is dropped and still counted, is what it was; all others are new.
 
-    A member of whom nothing is counted and who gets a new key is new, too, unless there was no
-    commit since the list before: then it cannot have come and gone in between.
+    A member of whom nothing is counted and who gets a new key is new, too, unless it came with the
+    list before and there was no commit since: then it cannot have come and gone in between.
     """
     if before is None:
-        return _Lineage({one.name: 1 for one in members}, (), ())
+        return _Lineage({one.name: 1 for one in members}, (), (), frozenset())
     known = {**dict(before.dropped), **before.since}
     keys = {one.name: one.key for one in before.members}
     still = set(counted)
-    at_once = before.after_round == after_round
+    at_once = before.joined if before.after_round == after_round else ()
     since, former = {}, set(before.former)
     for one in members:
-        stays = one.name in keys and (keys[one.name] == one.key or at_once)
+        stays = one.name in keys and (keys[one.name] == one.key or one.name in at_once)
         keeps = one.name in known and (one.name in still or stays)
         since[one.name] = known[one.name] if keeps else before.epoch + 1
         if one.name in known and not keeps:
             former.add(one.name)
     former |= {name for name in known if name not in since and name not in still}
     dropped = tuple((name, known[name]) for name in counted if name not in since and name in known)
-    return _Lineage(since, dropped, tuple(sorted(former)))
+    # A sum without those who were dropped may have been opened, whatever became of that list.
+    back = tuple(name for name, _ in before.dropped if name in since and name in still)
+    parted = {some for some in (*before.parted, back) if still.intersection(some)}
+    return _Lineage(since, dropped, tuple(sorted(former)), frozenset(parted))
 
 
 def check_list(lists: Sequence[Membership], membership: Membership, place: Place) -> None:
@@ -169,7 +178,8 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
     if not lists:
         return
     came = _lineage(lists[-1], membership.after_round, membership.counted, membership.members)
-    if came != (membership.since, membership.dropped, membership.former):
+    told = membership.since, membership.dropped, membership.former
+    if came[:3] != told or not came.parted <= set(membership.parted):
         raise ForkError(
             f"the list of epoch {membership.epoch} tells something else of who came when than the"
             " list before"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from msgspec.structs import replace
 
-from fedforget.protocol.client_ledger import ClientLedger, opened_since
-from fedforget.protocol.errors import AloneError, UnknownPartyError
+from fedforget.protocol.client_ledger import ClientLedger, leavers_since, opened_since
+from fedforget.protocol.errors import AloneError, ForkError, UnknownPartyError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.history import Place, check_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.rules import fewest_together, groups_of
+from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 
 
 def newcomer(membership: Membership, n_features: int) -> ClientLedger:
@@ -40,6 +40,7 @@ def check_adoption(
     known = list(lists)
     for one in new:
         check_list(known, one, place)
+        _check_leavers_known(one, place, ledger)
         known.append(one)
     counted = name in membership.counted
     # What was accepted before it was counted says nothing of later lists.
@@ -48,8 +49,28 @@ def check_adoption(
     if not counted:
         check_company(name, membership, federation)
     else:
-        opened = frozenset[str]() if ledger is None else opened_since(place, ledger.lock)
-        _check_rest_of_group(name, lists[-1] if lists else None, membership, federation, opened)
+        before = lists[-1] if lists else None
+        opened = opened_at(membership, ledger)
+        _check_rest_of_group(name, before, membership, federation, opened)
+
+
+def opened_at(membership: Membership, ledger: ClientLedger | None) -> frozenset[str]:
+    """Whose inputs are in a sum that may have been opened at the place where a list was made."""
+    if ledger is None or membership.after_round != ledger.place.round:
+        return frozenset()
+    return opened_since(ledger.place, ledger.lock)
+
+
+def _check_leavers_known(membership: Membership, place: Place, ledger: ClientLedger | None) -> None:
+    """Refuse a list that hides who was to leave in a sum that this client has signed."""
+    if ledger is None or membership.after_round != place.round:
+        return
+    leavers = leavers_since(place, ledger.lock)
+    if leavers and leavers not in membership.parted:
+        raise ForkError(
+            f"the list of epoch {membership.epoch} does not say that {', '.join(leavers)} were to"
+            " leave in a sum that was begun; if the server was restored, run server recover first"
+        )
 
 
 def check_company(
@@ -95,21 +116,39 @@ def _check_rest_of_group(
     shows as well, and must be large enough to hide this client.  Without a list before, whoever is
     counted and not listed any more was dropped.
     """
-    since = {**dict(membership.dropped), **membership.since}
     in_sums = {*membership.counted, *opened}
+    dropped: Set[str]
     if before is None:
-        group = {one for one in since if since[one] == since[name] and one in in_sums}
+        since = {**dict(membership.dropped), **membership.since}
+        same = {one for one in since if since[one] == since[name] and one in in_sums}
+        dropped = same - set(membership.position)
+        groups = groups_of(membership, in_sums)
+        group = next((one for one in groups if name in one), frozenset())
+        rest = _part_with(name, group, membership)
+        fewest = fewest_together(membership, federation.policy)
     else:
         groups = groups_of(before, in_sums)
-        group = set(next((one for one in groups if name in one), ()))
-    dropped, rest = group - set(membership.position), group & set(membership.position)
-    fewest = fewest_together(membership, federation.policy)
+        group = next((one for one in groups if name in one), frozenset())
+        # Whoever has a new key may bring something else: then what it had shows.
+        kept = frozenset(one for one in group if membership.keys.get(one) == before.keys[one])
+        dropped = group - kept - {name}
+        rest = _part_with(name, kept | {name}, membership)
+        # As many may collude as on the longer list.
+        fewest = max(fewest_together(one, federation.policy) for one in (before, membership))
     if dropped and len(rest) < fewest:
+        first = min(dropped)
+        what = f"gives {first} a new key" if first in membership else f"drops {first}"
         raise AloneError(
-            f"the list drops {min(dropped)}, who came together with {name}; {len(rest)} are left of"
-            f" that group, fewer than the {fewest} that would hide {name}'s histogram"
+            f"the list {what}, who came together with {name}; {len(rest)}"
+            f" are left of that group, fewer than the {fewest} that would hide {name}'s histogram"
             " (`client join --alone` accepts that)"
         )
+
+
+def _part_with(name: str, group: frozenset[str], membership: Membership) -> frozenset[str]:
+    """Those of a group whom no sum may tell apart from this member."""
+    parts = parts_of(group, membership.parted)
+    return next((part for part in parts if name in part), frozenset())
 
 
 def check_listed(membership: Membership, name: str, identity: Identity) -> None:

@@ -80,6 +80,8 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     counted : whom that commit counts, sorted.
     dropped : those of them who are not on this list, each with the epoch it came with.
     former : who was on an earlier list and had to go, sorted; some may have come back.
+    parted : sets of members whose sum may be known though they are counted with others: they
+        were to leave in a sum that was never committed, or were dropped by a list and taken back.
     members : sorted by name.
     capacity : the most different bins that the members' histograms together can have.
     """
@@ -92,15 +94,18 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     counted: Names
     dropped: Annotated[tuple[tuple[Name, Number], ...], Meta(max_length=MAX_MEMBERS)]
     former: Names
+    parted: Annotated[tuple[Names, ...], Meta(max_length=MAX_MEMBERS)]
     members: Annotated[tuple[Member, ...], Meta(max_length=MAX_MEMBERS)]
     capacity: Number
 
     def __post_init__(self) -> None:
         names = tuple(member.name for member in self.members)
         dropped = tuple(name for name, _ in self.dropped)
-        for some in (names, self.counted, dropped, self.former):
+        for some in (names, self.counted, dropped, self.former, *self.parted):
             if list(some) != sorted(set(some)):
                 raise ValueError("the names of a membership list must be sorted and different")
+        if list(self.parted) != sorted(set(self.parted)):
+            raise ValueError("the sets of a membership list must be sorted and different")
         if self.epoch < 1:
             raise ValueError("epochs are numbered from 1")
         for name, since in (*((one.name, one.since) for one in self.members), *self.dropped):
@@ -113,7 +118,7 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
         if not 1 <= self.capacity <= MAX_CAPACITY:
             raise ValueError(f"a capacity from 1 to {MAX_CAPACITY}, not {self.capacity}")
         try:
-            for name in (*names, *self.counted, *self.former):
+            for name in (*names, *self.counted, *self.former, *sum(self.parted, ())):
                 check_name(name)
             keys = {PublicKey(member.key) for member in self.members}
         except (UnsafeNameError, ProtocolError) as error:

@@ -225,11 +225,20 @@ class Who(Struct, frozen=True, array_like=True, tag="who", forbid_unknown_fields
     round: Number
 
 
+class SignedSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Survivors that a client has signed since the last commit, with a list, and who leaves."""
+
+    membership: Digest
+    alive: Names
+    left: Names
+
+
 class Present(Struct, frozen=True, array_like=True, tag="present", forbid_unknown_fields=True):
     """A client is there, and says what it knows.
 
     ``round`` and ``link`` are those of the last commit that it follows, ``seen`` the last attempt.
-    ``notices`` and ``lists`` are commits and membership lists that the server does not know.
+    ``notices`` and ``lists`` are commits and membership lists that the server does not know, and
+    ``signed`` is what a restored server may have lost.
     """
 
     federation: FederationId
@@ -244,6 +253,7 @@ class Present(Struct, frozen=True, array_like=True, tag="present", forbid_unknow
     leaving: LeaveStatement | None
     notices: Letters
     lists: Letters
+    signed: SignedSet | None
 
 
 class _Signed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

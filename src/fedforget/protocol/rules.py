@@ -5,7 +5,7 @@ Clients and server ask the same questions here, so that they cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from fedforget.protocol.errors import (
@@ -21,9 +21,6 @@ from fedforget.protocol.messages import Advertise, Kind
 
 Counted = Mapping[str, int]
 """Whom the model counts, each with the last round that counted it."""
-
-Parted = Sequence[tuple[str, ...]]
-"""Leavers whose sum may have been opened in attempts that were never committed."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +137,13 @@ def check_leavers(
     alone: Iterable[str],
     before: Counted,
     after: Counted,
-    parted: Parted = (),
 ) -> None:
     """Refuse a round whose leavers are so few that one would show, or that leaves too few behind.
 
     ``left`` are the leavers among the survivors, ``before`` and ``after`` who is counted before and
-    after the round.  A leaver of whom nothing is counted hides nobody.  ``parted`` are leavers of
-    earlier sums that were not committed.
+    after the round.  A leaver of whom nothing is counted hides nobody.
     """
-    for group in groups_of(membership, before, parted):
+    for group in groups_of(membership, before):
         check_parting(membership, policy, group, set(left), set(alone))
     behind, staying = fewest_counted(membership, policy), len(alive) - len(left)
     if left and after and (len(after) < behind or staying < policy.minimum):
@@ -158,23 +153,28 @@ def check_leavers(
         )
 
 
-def groups_of(
-    membership: Membership, counted: Iterable[str], parted: Parted = ()
-) -> list[frozenset[str]]:
+def groups_of(membership: Membership, counted: Iterable[str]) -> list[frozenset[str]]:
     """The counted members in groups of those who came together.
 
     Whole inputs are in sums group by group, as long as no group parts: so a group of two honest
     members hides each of them, whatever the server adds and subtracts.  Whoever was there before
-    is a group by itself: earlier sums may tell it apart from the others.  So may the sum of an
-    attempt that was never committed, of the leavers in it: ``parted``.
+    is a group by itself: earlier sums may tell it apart from the others.
     """
-    groups: dict[tuple[object, ...], set[str]] = {}
+    groups: dict[tuple[int, str], set[str]] = {}
     for name in counted:
         if name in membership:
             apart = name if name in membership.returned else ""
-            key = membership.since[name], apart, *(name in some for some in parted)
-            groups.setdefault(key, set()).add(name)
+            groups.setdefault((membership.since[name], apart), set()).add(name)
     return [frozenset(group) for group in groups.values()]
+
+
+def parts_of(group: frozenset[str], parted: Iterable[tuple[str, ...]]) -> list[frozenset[str]]:
+    """A group in the parts that sums which were never committed may tell apart."""
+    parts = [group]
+    for some in parted:
+        both = [(part & set(some), part - set(some)) for part in parts]
+        parts = [one for pair in both for one in pair if one]
+    return parts
 
 
 def check_parting(
@@ -186,8 +186,20 @@ def check_parting(
 ) -> None:
     """Refuse leavers that part a group so that those who go, or those who stay, would show.
 
-    Those who go may accept that.  Those who stay are not asked in a round, only by a new list.
+    Those who go may accept that.  Those who stay are not asked in a round, only by a new list.  The
+    same holds for each part of the group that is told apart already.
     """
+    for part in {group, *parts_of(group, membership.parted)}:
+        _check_part(membership, policy, part, leaving, alone)
+
+
+def _check_part(
+    membership: Membership,
+    policy: Policy,
+    group: frozenset[str],
+    leaving: Set[str],
+    alone: Set[str],
+) -> None:
     fewest = fewest_together(membership, policy)
     going, staying = group & leaving, group - leaving
     if 0 < len(going) < fewest and not going <= alone:
@@ -212,7 +224,6 @@ def may_leave(
     policy: Policy,
     wishes: Mapping[str, bool],
     counted: Iterable[str],
-    parted: Parted = (),
 ) -> set[str]:
     """Who of those who wish to leave can, group by group.
 
@@ -221,8 +232,12 @@ def may_leave(
     counted = set(counted)
     alone = {name for name, one in wishes.items() if one}
     found = wishes.keys() - counted
-    for group in groups_of(membership, counted, parted):
-        for leaving in (group & wishes.keys(), group & alone):
+    for group in groups_of(membership, counted):
+        wished = group & wishes.keys()
+        fewest = fewest_together(membership, policy)
+        parts = [part & wished for part in parts_of(group, membership.parted)]
+        enough = frozenset[str]().union(*(part for part in parts if len(part) >= fewest))
+        for leaving in (wished, enough, group & alone):
             try:
                 check_parting(membership, policy, group, leaving, alone)
             except TooFewError:

@@ -9,6 +9,7 @@ or ``commit`` return.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from fedforget import scma
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
-from fedforget.protocol.client_ledger import Lock, parted_after
+from fedforget.protocol.client_ledger import Lock
 from fedforget.protocol.errors import (
     BadShareError,
     BadSignatureError,
@@ -34,7 +35,7 @@ from fedforget.protocol.errors import (
 )
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
-from fedforget.protocol.history import check_list, counted_after, follow, place_of
+from fedforget.protocol.history import Place, check_list, counted_after, follow, place_of
 from fedforget.protocol.keys import (
     DIGEST_BYTES,
     Entropy,
@@ -344,7 +345,7 @@ class ServerSide:
             return tuple(found[name] for name in leaving)
         policy, counted = self.federation.policy, self.counted
         wishes = {name: one.alone for name, one in found.items()}
-        gone = may_leave(self.membership, policy, wishes, counted, self.ledger.parted)
+        gone = may_leave(self.membership, policy, wishes, counted)
         staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
         too_few = 0 < staying < fewest_counted(self.membership, policy)
         return () if too_few else tuple(found[name] for name in sorted(gone))
@@ -353,7 +354,7 @@ class ServerSide:
         """End the attempt before it begins if these leavers would refuse to send what they must."""
         policy = self.federation.policy
         try:
-            for group in groups_of(self.membership, self.counted, self.ledger.parted):
+            for group in groups_of(self.membership, self.counted):
                 check_parting(self.membership, policy, group, leaving, alone)
         except TooFewError as error:
             raise RoundAbortedError(
@@ -576,8 +577,7 @@ class ServerSide:
         )  # fmt: skip
         left = tuple(name for name in alive if name in context.leaving)
         lock = Lock(context.round, context.membership, alive, left)
-        parted = parted_after(self.ledger.parted, self.ledger.lock, left)
-        self.ledger = replace(self.ledger, lock=lock, parted=parted)
+        self.ledger = replace(self.ledger, lock=lock)
         return self._sealed(context, dict.fromkeys(alive, Survivors(alive, self.stage.dead)))
 
     def _check_leavers(self, context: Context, alive: tuple[str, ...]) -> None:
@@ -585,9 +585,8 @@ class ServerSide:
         left, counted = counted_after(context, self.counted, alive)
         policy = self.federation.policy
         try:
-            parted = parted_after(self.ledger.parted, self.ledger.lock, left)
             check_leavers(
-                self.membership, policy, alive, left, context.alone, self.counted, counted, parted
+                self.membership, policy, alive, left, context.alone, self.counted, counted
             )
         except TooFewError as error:
             raise self._abort(f"{error}; nothing was learnt") from None
@@ -718,10 +717,7 @@ class ServerSide:
         place = place_of(context, notice)
         full_due = self.ledger.full_due and context.kind == "delta"
         gone = _left_after(self.ledger.left, notice)
-        parted = parted_after(self.ledger.parted, self.ledger.lock, left)
-        self.ledger = replace(
-            self.ledger, place=place, lock=None, full_due=full_due, left=gone, parted=parted
-        )
+        self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due, left=gone)
         self.stage = Idle()
         # What members have said of their place is no longer so.
         for name, greeting in self.present.items():
@@ -763,10 +759,17 @@ class ServerSide:
         """Give up the attempt; nothing is committed."""
         self.stage = Idle()
 
-    def recover(self, letters: Iterable[bytes], lists: Sequence[Membership], attempt: int) -> int:
+    def recover(
+        self,
+        letters: Iterable[bytes],
+        lists: Sequence[Membership],
+        attempt: int,
+        greetings: Iterable[Present] = (),
+    ) -> int:
         """Take over commits that this server has lost; returns how many were new.
 
-        The aggregate that belongs to them is lost: a full round must come.
+        The aggregate that belongs to them is lost: a full round must come.  What more members have
+        signed since the last commit than may collude is taken over from their greetings.
         """
         place, gone, found = self.ledger.place, self.ledger.left, 0
         for data in letters:
@@ -779,14 +782,22 @@ class ServerSide:
             gone = _left_after(gone, notice)
             found += 1
         self.membership = lists[-1]
-        lock = None if found else self.ledger.lock
+        lock = self._signed_since(place, greetings) or (None if found else self.ledger.lock)
         latest = max(attempt, self.ledger.attempt)
-        self.ledger = ServerLedger(
-            place, latest, lock, full_due=True, left=gone, parted=self.ledger.parted
-        )
+        self.ledger = ServerLedger(place, latest, lock, full_due=True, left=gone)
         self.present = {}
         self.stage = Idle()
         return found
+
+    def _signed_since(self, place: Place, greetings: Iterable[Present]) -> Lock | None:
+        """The set that more members have signed at this place than may collude."""
+        told = [one.signed for one in greetings if one.link == place.link]
+        counts = Counter(one for one in told if one is not None)
+        colluders = self.federation.policy.colluders(len(self.membership))
+        for signed, number in counts.most_common(1):
+            if number > colluders:
+                return Lock(place.round + 1, signed.membership, signed.alive, signed.left)
+        return None
 
 
 def highest_attempt(own: int, greetings: Iterable[Present]) -> int:

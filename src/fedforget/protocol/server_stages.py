@@ -47,7 +47,6 @@ class ServerLedger(Struct, frozen=True):
     lock : the survivors whom clients were asked to sign since the last commit.
     full_due : whether the aggregate is not to be relied on, so that a full round must come.
     left : who has left in order; they stay on the list until another one drops them.
-    parted : leavers of sets that clients were asked to sign and that were not committed so.
     """
 
     place: Place = Place()
@@ -55,7 +54,6 @@ class ServerLedger(Struct, frozen=True):
     lock: Lock | None = None
     full_due: bool = False
     left: tuple[str, ...] = ()
-    parted: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
-from fedforget.protocol.messages import Kind, Present
+from fedforget.protocol.messages import Kind, Letter, Present
 from fedforget.protocol.server_side import ServerSide, highest_attempt
 from fedforget.protocol.server_stages import Decided, Outgoing, RoundResult
 from fedforget.report import Traffic
@@ -75,6 +75,9 @@ def ask_everybody(
     accepted: dict[str, bytes] = {}
     for answer in carrier.ask(question):
         try:
+            content = Letter(answer).content
+            if isinstance(content, Present) and content.name in (known or {}):
+                continue
             name = server.greet(answer)
         except ProtocolError as error:
             carrier.refused("somebody", error)
