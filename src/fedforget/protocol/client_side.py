@@ -109,6 +109,7 @@ from fedforget.protocol.rules import (
     check_leavers,
     fewest_together,
     groups_of,
+    parts_of,
     requirements,
 )
 from fedforget.protocol.shares import SHARE_BYTES, fingerprint, split
@@ -583,7 +584,9 @@ class ClientSide:
             return current
         fewest = fewest_together(self.membership, self.federation.policy)
         counted = ledger.place.counted or {}
-        mine = [one for one in groups_of(self.membership, counted) if self.name in one]
+        groups = groups_of(self.membership, counted)
+        parts = [part for one in groups for part in parts_of(one, self.membership.parted)]
+        mine = [part for part in parts if self.name in part]
         together = mine[0].intersection(listed) if mine else ()
         if mine and not leaving.alone and len(together) < fewest:
             raise AloneError(
