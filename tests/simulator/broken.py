@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
@@ -16,7 +16,6 @@ from fedforget.protocol.client_stages import ClientStage, ClientStep, Consented,
 from fedforget.protocol.errors import AloneError, Finding, OlderDirectoryError, ProtocolError
 from fedforget.protocol.history import Place
 from fedforget.protocol.masks import AttemptSecrets, View, self_mask
-from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import (
     Body,
     Context,
@@ -113,30 +112,6 @@ class LetsOneLeave(ClientSide):
         self, ledger: ClientLedger, letter: Letter
     ) -> tuple[ClientLedger, tuple[Event, ...]]:
         with patch("fedforget.protocol.history.check_leavers", lambda *arguments: None):
-            return super()._with_notice(ledger, letter)
-
-
-def _one_group(
-    membership: Membership, counted: Iterable[str], parted: object = ()
-) -> list[frozenset[str]]:
-    return [frozenset(name for name in counted if name in membership)]
-
-
-class LetsGroupsPart(ClientSide):
-    """Counts all leavers together, whoever came with whom."""
-
-    def _plain_input(self, ledger: ClientLedger, context: Context, opening: Open) -> Histogram:
-        with patch.object(client_module, "groups_of", _one_group):
-            return super()._plain_input(ledger, context, opening)
-
-    def _consent(self, stage: Sent, survivors: Survivors) -> tuple[ClientStage, ClientLedger, Body]:
-        with patch("fedforget.protocol.rules.groups_of", _one_group):
-            return super()._consent(stage, survivors)
-
-    def _with_notice(
-        self, ledger: ClientLedger, letter: Letter
-    ) -> tuple[ClientLedger, tuple[Event, ...]]:
-        with patch("fedforget.protocol.rules.groups_of", _one_group):
             return super()._with_notice(ledger, letter)
 
 
@@ -318,15 +293,6 @@ class AcceptsAnyShares(ServerSide):
         return super()._unmasked(stage)
 
 
-class ForgetsWhoSigned(ServerSide):
-    """Invites everybody after an attempt whose survivors were signed."""
-
-    def _list_survivors(self, stage):  # type: ignore[no-untyped-def]
-        messages = super()._list_survivors(stage)
-        self.ledger = with_fields(self.ledger, lock=None)
-        return messages
-
-
 class RepeatsNoNotice(ServerSide):
     """Does not tell of earlier commits when it opens a round."""
 
@@ -437,7 +403,6 @@ FLAWS = {
         seed=250,
     ),
     "lets one leave": Flaw(Parties(client=LetsOneLeave), _EXPOSED, lying=True),
-    "lets groups part": Flaw(Parties(client=LetsGroupsPart), _EXPOSED, lying=True),
     "masks from the attempt alone": Flaw(
         Parties(client=MasksFromTheAttemptAlone), ("under one mask",), lying=True
     ),
@@ -480,12 +445,6 @@ FLAWS = {
         ("in which it sent nothing",),
         faults={"client_killed_before_sending": 0.03},
         seed=105,
-    ),
-    "forgets who signed": Flaw(
-        Parties(server=ForgetsWhoSigned),
-        ("does not become whole", "refused an honest message"),
-        faults={"server_killed": 0.03, "impatient": 0.05},
-        seed=360,
     ),
     "repeats no notice": Flaw(
         Parties(server=RepeatsNoNotice), ("does not become whole", "refused an honest")
