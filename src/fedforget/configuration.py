@@ -8,12 +8,12 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats
+from fedforget.arrays import Floats, Ints
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import REPLICATE_BITS, ServerModel
 from fedforget.clustering.partition import FIXED_POINT_BITS, MAX_RECORDS
-from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.prf import Secret
 from fedforget.digests import Digest
 
 Representatives = Literal["means", "seeds"]

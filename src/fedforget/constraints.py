@@ -20,7 +20,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedforget.clustering.distance import MAX_MAGNITUDE, Floats
+from fedforget.arrays import Floats
+from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.clustering.ids import parse_ids
 
 

@@ -19,7 +19,6 @@ import pickle
 import platform
 import re
 import stat
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -33,6 +32,7 @@ import numba
 from numba.core import caching, compiler, serialize
 
 from fedforget.errors import KernelCacheWarning
+from fedforget.whole_files import whole_file
 
 VARIABLE = "FEDFORGET_CACHE"
 """The environment variable that names the folder."""
@@ -210,22 +210,11 @@ class KernelCache(caching._Cache):
         if path is not None and not data.library.has_dynamic_globals:
             reduced = serialize.dumps(data._reduce())
             with suppress(OSError):
-                _write(path, hashlib.sha256(reduced).digest() + reduced)
+                with whole_file(path) as file:
+                    file.write(hashlib.sha256(reduced).digest() + reduced)
                 _forget_old_versions(path.parent, self._name)
         if KernelCache.on_compiled is not None:
             KernelCache.on_compiled(self._name)
-
-
-def _write(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _forget_old_versions(place: Path, name: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedforget.arrays import Floats, Ints
 from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
@@ -29,9 +30,7 @@ from fedforget.baselines.federation import (
     timed,
 )
 from fedforget.baselines.lloyd import MAX_ITER, Clustering, kmeans
-from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import name_some
-from fedforget.clustering.prf import Ints
 from fedforget.constraints import checked
 from fedforget.errors import UnknownIdError
 

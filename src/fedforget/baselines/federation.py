@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats, Labels
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.grid import SMALLEST_STEP, Grid
 from fedforget.clustering.losses import induced_loss, loss_ratio, nearest_loss
-from fedforget.clustering.prf import Ints
 from fedforget.constraints import K_MEANS, Constraint, Count, Number, OrNone
 from fedforget.errors import DuplicateIdError, OutOfBoundsError
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
@@ -26,8 +27,7 @@ from fedforget.baselines.federation import (
     timed,
 )
 from fedforget.baselines.lloyd import MAX_ITER, Clustering, lloyd, means, plus_plus
-from fedforget.clustering.distance import Floats, Labels, Rows, nearest, pairwise
-from fedforget.clustering.prf import Ints
+from fedforget.clustering.distance import Rows, nearest, pairwise
 from fedforget.constraints import checked
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats, Labels, Rows
-from fedforget.clustering.prf import Ints
+from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.distance import Rows
 
 MAX_ITER = 300
 """Iterations after which Lloyd's method is stopped, as in scikit-learn."""

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.baselines.federation import (
     CONSTRAINTS,
     check_fresh_ids,
@@ -33,12 +34,12 @@ from fedforget.baselines.federation import (
     generator,
 )
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import name_some
 from fedforget.clustering.owner import Owner
 from fedforget.clustering.partition import FIXED_POINT_BITS
-from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.prf import Secret
 from fedforget.constraints import checked, parse_bounds
 from fedforget.errors import UnknownIdError
 

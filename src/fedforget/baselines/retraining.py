@@ -24,6 +24,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
@@ -37,11 +38,11 @@ from fedforget.baselines.federation import (
     timed,
 )
 from fedforget.baselines.lloyd import MAX_ITER, Clustering
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.losses import nearest_loss
-from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration, ServerPoints
 from fedforget.constraints import checked, parse_bounds
 from fedforget.modelling import model_of

@@ -21,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import datasets as bundled
 
+from fedforget.arrays import Floats, Ints
 from fedforget.baselines.federation import check_values
 from fedforget.bench.splits import global_clusters, natural, non_iid
-from fedforget.clustering.distance import Floats
 from fedforget.clustering.ids import parse_ids
-from fedforget.clustering.prf import Ints
 from fedforget.incoming import open_npz
 
 DATA_VARIABLE = "FEDFORGET_DATA"

@@ -16,11 +16,11 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from fedforget.arrays import Floats
 from fedforget.baselines.dckmeans import DCKMeans
 from fedforget.baselines.federation import FederatedClustering
 from fedforget.baselines.kfed import kfed
 from fedforget.bench.datasets import Dataset
-from fedforget.clustering.distance import Floats
 from fedforget.clustering.losses import induced_loss, nearest_loss
 from fedforget.estimators import FederatedKMeans
 

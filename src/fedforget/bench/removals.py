@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedforget.arrays import Floats, Ints
 from fedforget.baselines.dckmeans import DCKMeans
 from fedforget.baselines.retraining import complete_retraining, paper_configuration
 from fedforget.bench import methods
 from fedforget.bench.cells import Value
 from fedforget.bench.datasets import Dataset
 from fedforget.bench.timing import timed
-from fedforget.clustering.distance import Floats, nearest
-from fedforget.clustering.prf import Ints
+from fedforget.clustering.distance import nearest
 
 BLOCK = 10
 """Requests that a method serves before the next one has its turn."""

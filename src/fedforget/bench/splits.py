@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedforget.arrays import Floats, Ints
 from fedforget.baselines.retraining import centralised
-from fedforget.clustering.distance import Floats
-from fedforget.clustering.prf import Ints
 
 
 def natural(names: Any) -> tuple[Ints, npt.NDArray[Any]]:

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from fedforget.arrays import Floats
 from fedforget.baselines.qkmeans import QKMeans
 from fedforget.bench.cells import Value
 from fedforget.bench.datasets import Dataset
 from fedforget.bench.timing import timed
-from fedforget.clustering.distance import Floats, nearest
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.losses import nearest_loss
 from fedforget.estimators import SeededKMeans
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats, Labels
-from fedforget.clustering.prf import Ints
+from fedforget.arrays import Floats, Ints, Labels
 
 N_COLOURS = 7
 MOST_NUMBERED = 12

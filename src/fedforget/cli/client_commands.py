@@ -302,7 +302,7 @@ def leave(
     """
     from fedforget.cli.console import console, number_of, plain_errors, safe, show
     from fedforget.parties.client_party import open_client
-    from fedforget.protocol.rules import fewest_counted, fewest_together, groups_of
+    from fedforget.protocol.rules import fewest_counted, fewest_together, group_with, groups_of
 
     with plain_errors(), open_client(folder) as party:
         if not yes:
@@ -314,7 +314,7 @@ def leave(
         fewest = fewest_together(membership, policy)
         behind = fewest_counted(membership, policy)
         groups = groups_of(membership, party.ledger().place.counted or ())
-    company = next((sorted(one - {name}) for one in groups if name in one), [])
+    company = sorted(group_with(name, groups) - {name})
     blocked = alone and 0 < len(company) < fewest
     result = {
         "records": erased,

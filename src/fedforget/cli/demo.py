@@ -17,8 +17,8 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
 from threadpoolctl import threadpool_limits
 
+from fedforget.arrays import Floats, Labels
 from fedforget.cli.console import console, messages, safe, warm_up_kernels
-from fedforget.clustering.distance import Floats, Labels
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.losses import loss_ratio
 from fedforget.estimators import FederatedKMeans

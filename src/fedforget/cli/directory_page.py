@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedforget import __version__
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.cli.charts import (
     MOST_BINS,
     MOST_NUMBERED,
@@ -31,9 +32,8 @@ from fedforget.cli.charts import (
     strip,
 )
 from fedforget.cli.console import console, plain_errors, safe, show
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.partition import FIXED_POINT_BITS
-from fedforget.clustering.prf import Ints
 from fedforget.configuration import Configuration
 from fedforget.errors import FedforgetError
 from fedforget.pages.templates import grouped, render

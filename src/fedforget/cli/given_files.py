@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from fedforget.arrays import Floats
 from fedforget.cli.console import console, messages, safe, show
-from fedforget.clustering.distance import MAX_MAGNITUDE, Floats
+from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
 from fedforget.parties import receipts

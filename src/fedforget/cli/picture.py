@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from fedforget.arrays import Floats
     from fedforget.cli.demo import Patients, Scene
-    from fedforget.clustering.distance import Floats
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 MARKERS = ("o", "s", "^", "D", "v")

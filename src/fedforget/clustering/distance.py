@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.arrays import Floats as Floats
-from fedforget.arrays import Ints
-from fedforget.arrays import Labels as Labels
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering import kernels
 
 _UNIT = 2.0**-53

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.clustering.distance import Floats
+from fedforget.arrays import Floats, Ints
 from fedforget.clustering.partition import FixedPoint
-from fedforget.clustering.prf import Ints, Secret, keys_of_integers
+from fedforget.clustering.prf import Secret, keys_of_integers
 
 Scale = Literal["none", "box"]
 

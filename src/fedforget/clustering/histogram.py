@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from fedforget.clustering.prf import Ints
+from fedforget.arrays import Ints
 
 
 class Histogram:
@@ -30,6 +30,13 @@ class Histogram:
     def __init__(self, n_features: int, entries: dict[bytes, int] | None = None) -> None:
         self.n_features = n_features
         self._entries = {} if entries is None else entries
+
+    @classmethod
+    def checked(cls, n_features: int, entries: dict[bytes, int]) -> Histogram:
+        """The histogram that was stored as these entries; a ValueError if they are not one's."""
+        if any(len(point) != 8 * n_features or not count for point, count in entries.items()):
+            raise ValueError("a histogram with points of another dimension")
+        return cls(n_features, entries)
 
     @classmethod
     def of(cls, points: Ints, counts: Ints) -> Histogram:

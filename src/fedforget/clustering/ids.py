@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedforget.arrays import Ints
 from fedforget.clustering import kernels
-from fedforget.clustering.prf import Ints, Keys, Secret, keys_of_integers, keys_of_messages
+from fedforget.clustering.prf import Keys, Secret, keys_of_integers, keys_of_messages
 
 Ids = npt.NDArray[Any]
 """A one-dimensional array of int64 or of unicode strings."""

@@ -14,10 +14,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels, Rows, nearest
+from fedforget.clustering.distance import Rows, nearest
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.prf import Ints, Keys, Secret, keys_of_vectors
+from fedforget.clustering.prf import Keys, Secret, keys_of_vectors
 from fedforget.clustering.race import Race, first_row, new_race, run_race
 from fedforget.errors import LatticeOverflowError
 

@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.arrays import Floats, Labels
+from fedforget.clustering.distance import nearest
 
 
 def nearest_loss(values: Floats, centres: Floats) -> float:

@@ -13,10 +13,10 @@ from typing import Generic
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats
+from fedforget.arrays import Floats, Ints
 from fedforget.clustering.ids import Ids, keys_of_ids
 from fedforget.clustering.partition import FixedPoint, R, SeededPartition
-from fedforget.clustering.prf import Ints, Keys, Secret
+from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 
 

@@ -14,10 +14,11 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels, Rows, nearest, pairwise
+from fedforget.clustering.distance import Rows, nearest, pairwise
 from fedforget.clustering.ids import Ids
-from fedforget.clustering.prf import Ints, Keys
+from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Race, run_race
 from fedforget.clustering.records import OwnedRecords, RecordTable
 

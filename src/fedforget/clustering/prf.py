@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedforget.arrays import Ints as Ints
-from fedforget.arrays import UInts as UInts
+from fedforget.arrays import Ints, UInts
 from fedforget.clustering import kernels
 from fedforget.clustering.siphash import siphash_128
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Floats, Labels, Rows
-from fedforget.clustering.prf import Ints, Keys
+from fedforget.clustering.distance import Rows
+from fedforget.clustering.prf import Keys
 
 _UNWEIGHTED = np.empty(0)
 _FEW_FEATURES = 16

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.clustering.distance import Floats, Labels
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.ids import Ids, smallest_id
-from fedforget.clustering.prf import Ints, Keys
+from fedforget.clustering.prf import Keys
 
 
 class OwnedRecords(Protocol):

@@ -18,7 +18,8 @@ from sklearn.base import (
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedforget.clustering.distance import MAX_MAGNITUDE, Floats, Labels, nearest, pairwise
+from fedforget.arrays import Floats, Labels
+from fedforget.clustering.distance import MAX_MAGNITUDE, nearest, pairwise
 from fedforget.errors import CutOffError
 from fedforget.report import Report
 

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.grid import SMALLEST_STEP, Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import Ids, name_some, parse_ids
 from fedforget.clustering.losses import induced_labels, induced_loss
-from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration
 from fedforget.constraints import (
     K_MEANS,

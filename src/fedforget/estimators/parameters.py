@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 import numpy as np
 from sklearn.utils import assert_all_finite, check_random_state
 
+from fedforget.arrays import Floats
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import MAX_MAGNITUDE, Floats
+from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Found, Ids, kind_of, name_some, parse_ids
 from fedforget.clustering.prf import Secret

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
-from fedforget.clustering.distance import Floats, Labels
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids, smallest_id
 from fedforget.clustering.owner import Change, Owner
 from fedforget.clustering.partition import SeededPartition
-from fedforget.clustering.prf import Ints, Secret
+from fedforget.clustering.prf import Secret
 from fedforget.clustering.race import copy_and_start
 from fedforget.clustering.records import RecordTable
 from fedforget.constraints import Constraint, Count, checked

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import structs
 
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import IdIndex, Ids, name_some, parse_ids
 from fedforget.clustering.owner import Owner
 from fedforget.clustering.partition import SeededPartition
-from fedforget.clustering.prf import Ints, Keys, Secret
+from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
 from fedforget.errors import DuplicateIdError, UnknownIdError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedforget.parties.federation_file import FederationFile
+from fedforget.protocol.joining import kept_of
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 
@@ -56,9 +57,8 @@ class Joined:
         if self.before is None:
             return []
         found, listed = [], self.membership
-        keys = self.before.keys
         for group in groups_of(self.before, {*listed.counted, *self.opened}):
-            kept = frozenset(one for one in group if listed.keys.get(one) == keys[one])
+            kept = kept_of(group, self.before, listed)
             parts = parts_of(kept, listed.parted) if kept and group != kept else []
             small = (sorted(part) for part in parts if len(part) < fewest)
             found += [(self.before.since[rest[0]], rest) for rest in small]

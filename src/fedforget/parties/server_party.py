@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from fedforget.clustering.distance import Floats
+from fedforget.arrays import Floats
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import ServerModel
 from fedforget.errors import FedforgetError

@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.clustering.distance import Floats, Labels
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import encode_id
-from fedforget.clustering.prf import Ints, Keys, Secret, keys_of_messages
+from fedforget.clustering.prf import Keys, Secret, keys_of_messages
 from fedforget.parties.database import Database, Schema, StoreError
 
 __all__ = ["Clusters", "Store", "StoreError"]
@@ -458,7 +458,4 @@ def histogram_of(plain: object, n_features: int) -> Histogram | None:
     """A stored histogram; a ValueError if what is stored is none."""
     if plain is None:
         return None
-    entries = msgspec.convert(plain, dict[bytes, int])
-    if any(len(point) != 8 * n_features or not count for point, count in entries.items()):
-        raise ValueError("a histogram with points of another dimension")
-    return Histogram(n_features, entries)
+    return Histogram.checked(n_features, msgspec.convert(plain, dict[bytes, int]))

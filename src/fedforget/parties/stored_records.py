@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats, Labels, pairwise
+from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.distance import pairwise
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.owner import Owner
 from fedforget.clustering.partition import SeededPartition, StandingClusters
-from fedforget.clustering.prf import Ints, Keys, Secret
+from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.parties.store import Clusters, EncodedIds, Store, StoreError, keys_of_stored
 from fedforget.parties.tables import ROWS_AT_A_TIME

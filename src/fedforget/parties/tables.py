@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.clustering.distance import Floats
+from fedforget.arrays import Floats
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Ids, parse_ids
 from fedforget.errors import FedforgetError, OutOfBoundsError

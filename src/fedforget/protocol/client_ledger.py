@@ -51,16 +51,21 @@ class Lock(Struct, frozen=True):
         return (self.alive, self.left) == (alive, left)
 
 
+def lock_at(place: Place, lock: Lock | None) -> Lock | None:
+    """What was signed since the commit of a place, under whichever list."""
+    return lock if lock is not None and lock.round == place.round + 1 else None
+
+
 def opened_since(place: Place, lock: Lock | None) -> frozenset[str]:
     """Whose inputs are in a sum that may have been opened since the last commit."""
-    if lock is None or lock.round != place.round + 1:
-        return frozenset()
-    return frozenset(lock.alive)
+    signed = lock_at(place, lock)
+    return frozenset() if signed is None else frozenset(signed.alive)
 
 
 def leavers_since(place: Place, lock: Lock | None) -> tuple[str, ...]:
     """Who leaves in a sum that may have been opened since the last commit."""
-    return lock.left if lock is not None and lock.round == place.round + 1 else ()
+    signed = lock_at(place, lock)
+    return () if signed is None else signed.left
 
 
 class Leaving(Struct, frozen=True):
@@ -162,7 +167,5 @@ def _encode(value: Any) -> Any:
 def _decode(kind: type, value: Any) -> Any:
     if kind is Histogram:
         n_features, entries = msgspec.convert(value, tuple[int, list[tuple[bytes, int]]])
-        if any(len(point) != 8 * n_features or not count for point, count in entries):
-            raise ValueError("a histogram with points of another dimension")
-        return Histogram(n_features, dict(entries))
+        return Histogram.checked(n_features, dict(entries))
     raise NotImplementedError(f"{kind} cannot be read")

@@ -23,6 +23,7 @@ from fedforget.protocol.client_ledger import (
     Lock,
     Pending,
     digest_of_input,
+    lock_at,
     opened_since,
 )
 from fedforget.protocol.client_stages import (
@@ -109,7 +110,7 @@ from fedforget.protocol.rules import (
     check_leavers,
     fewest_together,
     groups_of,
-    parts_of,
+    part_with,
     requirements,
 )
 from fedforget.protocol.shares import SHARE_BYTES, fingerprint, split
@@ -290,10 +291,8 @@ class ClientSide:
         return seal(greeting, self._identity)
 
     def _signed_set(self) -> SignedSet | None:
-        lock = self.ledger.lock
-        if lock is None or lock.round != self.ledger.place.round + 1:
-            return None
-        return SignedSet(lock.membership, lock.alive, lock.left)
+        lock = lock_at(self.ledger.place, self.ledger.lock)
+        return None if lock is None else SignedSet(lock.membership, lock.alive, lock.left)
 
     def _leave_statement(self) -> LeaveStatement | None:
         leaving, signed = self.ledger.leaving, self._signed_set()
@@ -584,10 +583,8 @@ class ClientSide:
             return current
         fewest = fewest_together(self.membership, self.federation.policy)
         counted = ledger.place.counted or {}
-        groups = groups_of(self.membership, counted)
-        parts = [part for one in groups for part in parts_of(one, self.membership.parted)]
-        mine = [part for part in parts if self.name in part]
-        together = mine[0].intersection(listed) if mine else ()
+        mine = part_with(self.name, self.membership, groups_of(self.membership, counted))
+        together = mine.intersection(listed)
         if mine and not leaving.alone and len(together) < fewest:
             raise AloneError(
                 f"{len(together)} members of those who came together leave in this round; with"

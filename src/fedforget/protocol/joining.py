@@ -12,7 +12,7 @@ from fedforget.protocol.federation import Federation
 from fedforget.protocol.history import Place, check_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.rules import fewest_together, groups_of, parts_of
+from fedforget.protocol.rules import fewest_together, group_with, groups_of, part_with
 
 
 def newcomer(membership: Membership, n_features: int) -> ClientLedger:
@@ -122,17 +122,13 @@ def _check_rest_of_group(
         since = {**dict(membership.dropped), **membership.since}
         same = {one for one in since if since[one] == since[name] and one in in_sums}
         dropped = same - set(membership.position)
-        groups = groups_of(membership, in_sums)
-        group = next((one for one in groups if name in one), frozenset())
-        rest = _part_with(name, group, membership)
+        rest = part_with(name, membership, groups_of(membership, in_sums))
         fewest = fewest_together(membership, federation.policy)
     else:
-        groups = groups_of(before, in_sums)
-        group = next((one for one in groups if name in one), frozenset())
-        # Whoever has a new key may bring something else: then what it had shows.
-        kept = frozenset(one for one in group if membership.keys.get(one) == before.keys[one])
-        dropped = group - kept - {name}
-        rest = _part_with(name, kept | {name}, membership)
+        group = group_with(name, groups_of(before, in_sums))
+        kept = kept_of(group, before, membership) | {name}
+        dropped = group - kept
+        rest = part_with(name, membership, [kept])
         # As many may collude as on the longer list.
         fewest = max(fewest_together(one, federation.policy) for one in (before, membership))
     if dropped and len(rest) < fewest:
@@ -145,10 +141,13 @@ def _check_rest_of_group(
         )
 
 
-def _part_with(name: str, group: frozenset[str], membership: Membership) -> frozenset[str]:
-    """Those of a group whom no sum may tell apart from this member."""
-    parts = parts_of(group, membership.parted)
-    return next((part for part in parts if name in part), frozenset())
+def kept_of(group: frozenset[str], before: Membership, membership: Membership) -> frozenset[str]:
+    """Those of a group whom a list keeps, with their keys.
+
+    Whoever has a new key may bring something else: then what it had shows.
+    """
+    keys = membership.keys
+    return frozenset(one for one in group if keys.get(one) == before.keys[one])
 
 
 def check_listed(membership: Membership, name: str, identity: Identity) -> None:

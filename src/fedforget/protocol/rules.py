@@ -143,10 +143,11 @@ def check_leavers(
     ``left`` are the leavers among the survivors, ``before`` and ``after`` who is counted before and
     after the round.  A leaver of whom nothing is counted hides nobody.
     """
-    for group in groups_of(membership, before):
-        check_parting(membership, policy, group, set(left), set(alone))
+    if not left:
+        return
+    check_partings(membership, policy, before, set(left), set(alone))
     behind, staying = fewest_counted(membership, policy), len(alive) - len(left)
-    if left and after and (len(after) < behind or staying < policy.minimum):
+    if after and (len(after) < behind or staying < policy.minimum):
         raise TooFewError(
             f"{min(len(after), staying)} members would stay after this round, too few: what"
             " they hold would show. Enrol others first, or end the federation together"
@@ -177,6 +178,30 @@ def parts_of(group: frozenset[str], parted: Iterable[tuple[str, ...]]) -> list[f
     return parts
 
 
+def group_with(name: str, groups: Iterable[frozenset[str]]) -> frozenset[str]:
+    """The group of one member; empty if it is in none."""
+    return next((group for group in groups if name in group), frozenset())
+
+
+def part_with(
+    name: str, membership: Membership, groups: Iterable[frozenset[str]]
+) -> frozenset[str]:
+    """Those of a member's group whom no sum may tell apart from it."""
+    return group_with(name, parts_of(group_with(name, groups), membership.parted))
+
+
+def check_partings(
+    membership: Membership,
+    policy: Policy,
+    counted: Iterable[str],
+    leaving: Set[str],
+    alone: Set[str],
+) -> None:
+    """Refuse leavers that part any group so that somebody would show."""
+    for group in groups_of(membership, counted):
+        check_parting(membership, policy, group, leaving, alone)
+
+
 def check_parting(
     membership: Membership,
     policy: Policy,
@@ -189,34 +214,23 @@ def check_parting(
     Those who go may accept that.  Those who stay are not asked in a round, only by a new list.  The
     same holds for each part of the group that is told apart already.
     """
-    for part in {group, *parts_of(group, membership.parted)}:
-        _check_part(membership, policy, part, leaving, alone)
-
-
-def _check_part(
-    membership: Membership,
-    policy: Policy,
-    group: frozenset[str],
-    leaving: Set[str],
-    alone: Set[str],
-) -> None:
-    fewest = fewest_together(membership, policy)
-    going, staying = group & leaving, group - leaving
-    if 0 < len(going) < fewest and not going <= alone:
-        raise TooFewError(
-            f"{_all_of(going)}: {_members(len(going))} of those who came with list"
-            f" {membership.since[min(group)]} leave in this round; with fewer than {fewest}, their"
-            " histograms would show, and not all of them accept that (`client leave --alone`)"
-            + _suspended_in(membership, staying)
-        )
-    if going and 0 < len(staying) < fewest:
-        raise TooFewError(
-            f"{_all_of(staying)} would be all that stays of those who came with list"
-            f" {membership.since[min(group)]}; with fewer than {fewest}, their histograms would"
-            f" show when {_all_of(going)} leaves. Let them leave together, or drop"
-            f" {_all_of(going)} (`server enrol --gone`), which asks those who stay"
-            + _suspended_in(membership, staying)
-        )
+    fewest, epoch = fewest_together(membership, policy), membership.since[min(group)]
+    for part in dict.fromkeys((group, *parts_of(group, membership.parted))):
+        going, staying = part & leaving, part - leaving
+        if 0 < len(going) < fewest and not going <= alone:
+            raise TooFewError(
+                f"{_all_of(going)}: {_members(len(going))} of those who came with list {epoch}"
+                f" leave in this round; with fewer than {fewest}, their histograms would show, and"
+                " not all of them accept that (`client leave --alone`)"
+                + _suspended_in(membership, staying)
+            )
+        if going and 0 < len(staying) < fewest:
+            raise TooFewError(
+                f"{_all_of(staying)} would be all that stays of those who came with list {epoch};"
+                f" with fewer than {fewest}, their histograms would show when {_all_of(going)}"
+                f" leaves. Let them leave together, or drop {_all_of(going)} (`server enrol"
+                " --gone`), which asks those who stay" + _suspended_in(membership, staying)
+            )
 
 
 def may_leave(

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from fedforget import scma
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.blame import complaints, judge
-from fedforget.protocol.client_ledger import Lock
+from fedforget.protocol.client_ledger import Lock, lock_at
 from fedforget.protocol.errors import (
     BadShareError,
     BadSignatureError,
@@ -73,9 +73,8 @@ from fedforget.protocol.rules import (
     Requirements,
     check_advertised,
     check_leavers,
-    check_parting,
+    check_partings,
     fewest_counted,
-    groups_of,
     joiners,
     may_leave,
     requirements,
@@ -316,13 +315,12 @@ class ServerSide:
 
     def _lock(self) -> Lock | None:
         """The set that must come out again: signed at this place, under this list."""
-        lock = self.ledger.lock
-        here = self.ledger.place.round + 1, self.membership.digest
-        return lock if lock is not None and (lock.round, lock.membership) == here else None
+        lock = lock_at(self.ledger.place, self.ledger.lock)
+        return lock if lock is not None and lock.membership == self.membership.digest else None
 
     def _leavers(self, needed: Requirements) -> tuple[LeaveStatement, ...]:
         """Those who may leave in this round: enough of a group, or those who go alone."""
-        lock = self.ledger.lock
+        lock = lock_at(self.ledger.place, self.ledger.lock)
         found = {}
         for name, greeting in sorted(self.present.items()):
             one = greeting.leaving
@@ -330,7 +328,7 @@ class ServerSide:
                 continue
             if self._says(one):
                 found[name] = one
-        if lock is not None and lock.round == self.ledger.place.round + 1:
+        if lock is not None:
             leaving = [name for name in lock.left if name in self.membership.active]
             silent = [name for name in leaving if name not in found]
             if silent:
@@ -354,8 +352,7 @@ class ServerSide:
         """End the attempt before it begins if these leavers would refuse to send what they must."""
         policy = self.federation.policy
         try:
-            for group in groups_of(self.membership, self.counted):
-                check_parting(self.membership, policy, group, leaving, alone)
+            check_partings(self.membership, policy, self.counted, leaving, alone)
         except TooFewError as error:
             raise RoundAbortedError(
                 f"{error}. A set with these leavers was signed since the last commit, so no other"

@@ -75,8 +75,7 @@ def ask_everybody(
     accepted: dict[str, bytes] = {}
     for answer in carrier.ask(question):
         try:
-            content = Letter(answer).content
-            if isinstance(content, Present) and content.name in (known or {}):
+            if known and _sender_of(answer) in known:
                 continue
             name = server.greet(answer)
         except ProtocolError as error:
@@ -89,6 +88,11 @@ def ask_everybody(
         if not server.waiting_for:
             break
     return accepted
+
+
+def _sender_of(answer: bytes) -> str:
+    content = Letter(answer).content
+    return content.name if isinstance(content, Present) else ""
 
 
 def drive(

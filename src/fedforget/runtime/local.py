@@ -14,12 +14,13 @@ import joblib
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.clustering.distance import Floats, Labels, nearest
+from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import Found, IdIndex, Ids, encode_id, keys_of_ids
 from fedforget.clustering.lattice_kmeans import ServerModel
 from fedforget.clustering.owner import Change, Owner
-from fedforget.clustering.prf import Ints, Keys, Secret
+from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.configuration import Configuration
 from fedforget.modelling import new_server

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedforget import __version__
-from fedforget.clustering.distance import Floats
-from fedforget.clustering.prf import Ints
+from fedforget.arrays import Floats, Ints
 from fedforget.parties.client_party import open_client
 from fedforget.runtime.driver import Watch
 from fedforget.runtime.flower.app_folder import write_app

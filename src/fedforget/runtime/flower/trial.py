@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedforget.clustering.distance import Floats
+from fedforget.arrays import Floats, Ints
 from fedforget.clustering.ids import Ids
-from fedforget.clustering.prf import Ints
 from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
