@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from fedforget.clustering.lattice_kmeans import (
     cluster,
 )
 from fedforget.clustering.prf import Secret
-from fedforget.clustering.replay import ReplayingServer, engine, walk
+from fedforget.clustering.replay import ReplayingServer, engine
 
 SEED = Secret(bytes(range(16)))
 
@@ -335,9 +334,8 @@ def check_margins(server: ReplayingServer) -> int:
     points = replay.points.shifted[order]
     checked = 0
     for where, length in trajectories(replay):
-        for above, row in pairwise(where[:length]):
-            sums = rows.sums[above]
-            centres = sums[:, :-1] / sums[:, -1:]
+        for row in where[1:length]:
+            centres = rows.centres[row] - replay.points.origin
             anchors = margins.anchors[row].astype(float)
             assert (margins.drifts[row] >= np.linalg.norm(centres - anchors, axis=1) - 1e-12).all()
             distances = np.linalg.norm(points[:, None] - anchors[None], axis=2)
@@ -378,10 +376,8 @@ def test_the_slack_covers_the_errors_of_two_distances(top: int, rng: np.random.G
     order, origin = replay.order, replay.points.origin
     worst = 0.0
     for where, length in trajectories(replay):
-        row = where[length - 1]
-        sums, labels = replay.rows.sums[row], np.empty(len(order), np.int32)
-        centres = np.empty((k, d))
-        walk.read_out(sums, origin, replay.rows.labels[row], order, centres, labels)
+        above, row = where[length - 2 : length]
+        sums, centres = replay.rows.sums[above], replay.rows.centres[row]
         computed = pairwise_distances(replay.points.values[order], centres)
         for point, distances in zip(replay.points.values[order], computed.tolist(), strict=True):
             for distance, one in zip(distances, sums, strict=True):

@@ -232,7 +232,7 @@ class Replay:
             heads[number] = START, 1, False
         self._replay(_NOTHING, *self._no_points, work)
         for number in np.flatnonzero(heads["status"] == RERUN).tolist():
-            # A cluster ran empty, or the memory ran out.
+            # The memory ran out.
             self._release(number)
             self._run_absent(restarts, number, restarts.seed(number), work)
 
@@ -309,7 +309,7 @@ class Replay:
 
     def model(self) -> ServerModel:
         """The restart with the lowest loss, the first of equals."""
-        runs, rows, points = self.runs, self.rows, self.points
+        runs, rows = self.runs, self.rows
         losses = [(model.loss, number) for number, model in self.absent.items()]
         for number, contends in enumerate(runs.restarts["contends"].tolist()):
             if contends:
@@ -318,10 +318,6 @@ class Replay:
         if best in self.absent:
             return self.absent[best]
         length = int(runs.restarts["length"][best])
-        above, row = runs.where[best, length - 2 : length].tolist()
-        centres = np.empty((self.task.n_clusters, points.values.shape[1]))
-        labels = np.empty(len(self.names), dtype=np.int32)
-        walk.read_out(
-            rows.sums[above], points.origin, rows.labels[row], self.order, centres, labels
-        )
+        row = int(runs.where[best, length - 1])
+        centres, labels = rows.centres[row].copy(), rows.labels[row][self.order].astype(np.int32)
         return ServerModel(centres, labels, loss, min(length, self.task.max_iter), best)

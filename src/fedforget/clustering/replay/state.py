@@ -129,13 +129,14 @@ class Points(NamedTuple):
 class Assignments(NamedTuple):
     """A pool of rows.  A row is one assignment of Lloyd's iteration.
 
-    The centres of a row are the seeds, or the means of the clusters of the row above it.
-
+    centres : the seeds, or the means of the clusters of the row above; a cluster that has no points
+        there keeps the centre that it had there.  Counted from zero, as in a full run.
     labels : the cluster of each slot; -1 for a slot without a point.
     sums : of each cluster the sums of the shifted coordinates and, in the last column, the weight.
     witness : a slot whose label differs from that in the row above; -1 if there is none.
     """
 
+    centres: Annotated[Any, of(Real, "rows", "clusters", "features")]
     labels: Annotated[Any, of(np.int16, "rows", "slots")]
     sums: Annotated[Any, of(Int, "rows", "clusters", "features_and_weight")]
     witness: Annotated[Any, of(Int, "rows")]
@@ -239,8 +240,9 @@ class Scratch(NamedTuple):
     moves : what the clusters of a row have gained, or with a negative weight lost, against what
         they were.
     mine : the moves of one cluster.
-    touched : room to mark, for two rows, the clusters that have moves.
-    centres, have : centres of a row, and which of them have been computed.
+    touched, moved : room to mark, for two rows, the clusters that have moves, and the centres that
+        are not where they were.
+    centre : one centre, counted from the origin.
     arrivals : of each changed point that comes a ``companion`` that goes, and how far ``apart``
         they are.
     twin : of each cluster, and of slots without a point, the cluster of another restart.
@@ -252,8 +254,8 @@ class Scratch(NamedTuple):
     moves: Annotated[Any, of(MOVE, "moves")]
     mine: Annotated[Any, of(Int, "moves")]
     touched: Annotated[Any, of(np.bool_, "both", "clusters")]
-    centres: Annotated[Any, of(Real, "clusters", "features")]
-    have: Annotated[Any, of(np.bool_, "clusters")]
+    moved: Annotated[Any, of(np.bool_, "both", "clusters")]
+    centre: Annotated[Any, of(Real, "features")]
     arrivals: Annotated[Any, of(ARRIVAL, "slots")]
     twin: Annotated[Any, of(np.int32, "clusters_and_none")]
     candidates: Annotated[Any, of(Int, "candidates")]

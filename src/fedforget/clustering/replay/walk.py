@@ -48,7 +48,7 @@ class Strategy(NamedTuple):
     add_point : let it know a point that comes.
     meet_changes : what is to be done before any row is looked at.
     begin : let a new row start with what the row above knows.
-    assign : bring the labels of a row up to date, and note the moves; False if a cluster is empty.
+    assign : bring the labels of a row up to date with its centres, and note the moves.
     """
 
     name: str
@@ -136,6 +136,7 @@ def replay_by(strategy: Strategy) -> Function:
         t = length if restart.status == GROW else 0
         turn = np.int64(0)
         fill(scratch.touched[turn], np.bool_(False))
+        fill(scratch.moved[turn], np.bool_(False))
         scratch.tally.moves = 0
         going = True
         while going:
@@ -148,23 +149,19 @@ def replay_by(strategy: Strategy) -> Function:
                 begin(points, rows, kept, scratch, where, t, t == length, turn)
             row = where[t]
             above = where[t - 1] if t > 0 else row
-            fill(scratch.have, np.bool_(False))
-            if t == 0 and (not is_old or _has_newcomers(changed)):
-                _use_seeds(points, seeds, scratch)
-
-            # 3a. Centres have moved with the clusters of the row above; labels follow.
             turn = 1 - turn
-            if not assign(points, rows, kept, scratch, changed, seeds, above, row, t, is_old, turn):
-                restart.length = t + 1 if not is_old else length
-                restart.status = RERUN
-                break
-            # 3b. The clusters of this row follow their labels.
+
+            # 3a. Centres follow the clusters of the row above.
+            _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn)
+            # 3b. Labels follow the centres.
+            assign(points, rows, kept, scratch, changed, above, row, t, is_old, turn)
+            # 3c. The clusters of this row follow their labels.
             _move_clusters(points, rows.sums[row], scratch)
-            # 3c. A row that equals the row above is the last one.
+            # 3d. A row that equals the row above is the last one.
             if t > 0:
                 rows.witness[row] = _differ(rows.labels[above], rows.labels[row], rows.witness[row])
             if rows.witness[row] < 0 or t == max_iter:
-                _end_run(rows, runs, scratch, r, t, turn)
+                _end_run(points, rows, runs, scratch, r, t, turn)
                 going = False
             t += 1
 
@@ -174,23 +171,6 @@ def replay_by(strategy: Strategy) -> Function:
 
 replay_by_margins = replay_by(BY_MARGINS)
 replay_by_estimates = replay_by(BY_ESTIMATES)
-
-
-@helper
-def _has_newcomers(changed):
-    """Whether any point comes."""
-    found = False
-    for c in range(changed.shape[0]):
-        found |= changed[c, 1] == 0
-    return found
-
-
-@helper
-def _use_seeds(points, seeds, scratch):
-    """Let the seeds be the centres in the scratch space.  OUT: scratch."""
-    for k in range(seeds.shape[0]):
-        copy(points.values[seeds[k].slot], scratch.centres[k])
-        scratch.have[k] = True
 
 
 @helper
@@ -221,6 +201,33 @@ def _take_row(rows, runs, where, t):
 
 
 @helper
+def _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn):
+    """Bring the centres of row t up to date, and mark those that have moved.  OUT: rows, scratch.
+
+    A row that is there knows its centres as they were; a new one what the row above knows, so there
+    a centre has moved if it differs from that row's.
+    """
+    touched, before = scratch.touched[1 - turn], scratch.moved[1 - turn]
+    moved, d = scratch.moved[turn], points.origin.shape[0]
+    for k in range(seeds.shape[0]):
+        centre, sums = rows.centres[row, k], rows.sums[above, k]
+        if t == 0:
+            # Seeds never move.
+            moved[k] = not is_old
+            if not is_old:
+                copy(points.values[seeds[k].slot], centre)
+        elif sums[d] == 0:
+            # A cluster without points keeps its centre.
+            moved[k] = is_old and (touched[k] or before[k])
+            if moved[k] or not is_old:
+                copy(rows.centres[above, k], centre)
+        else:
+            moved[k] = touched[k] or (t == 1 and not is_old)
+            if moved[k] or not is_old:
+                mean_of(sums, points.origin, centre)
+
+
+@helper
 def _move_clusters(points, sums, scratch):
     """Carry out the moves.  OUT: sums, of the clusters."""
     for p in range(scratch.tally.moves):
@@ -247,27 +254,18 @@ def _differ(before, after, witness):
 
 
 @helper
-def _end_run(rows, runs, scratch, r, t, turn):
+def _end_run(points, rows, runs, scratch, r, t, turn):
     """Row t is the last of restart r: give later ones back, and follow its losses.
 
     OUT: runs.
     """
-    restart, where, sums = runs.restarts[r], runs.where[r], rows.sums
+    restart, where = runs.restarts[r], runs.where[r]
     length = restart.length
     for later in range(t + 1, length):
         runs.free[runs.pool.free] = where[later]
         runs.pool.free += 1
     restart.length = t + 1
     restart.status = READY
-    touched, before = scratch.touched[turn], scratch.touched[1 - turn]
-    above, row = where[max(t - 1, 0)], where[t]
-    estimate_losses(sums[above], sums[row], runs.losses[r], touched, before, t + 1 != length)
-
-
-@kernel
-def read_out(sums, origin, slot_labels, order, centres, labels):
-    """The means of clusters, and the labels in canonical order.  OUT: centres, labels."""
-    for k in range(sums.shape[0]):
-        mean_of(sums[k], origin, centres[k])
-    for p in range(order.shape[0]):
-        labels[p] = slot_labels[order[p]]
+    centres, sums = rows.centres[where[t]], rows.sums[where[t]]
+    touched, moved, is_other = scratch.touched[turn], scratch.moved[turn], t + 1 != length
+    estimate_losses(centres, points.origin, sums, runs.losses[r], touched, moved, is_other)
