@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import twins
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import (
+    NO_THRESHOLD,
     REPLICATE_BITS,
     LatticePoints,
     Restarts,
@@ -141,7 +142,8 @@ def test_an_empty_cluster_keeps_its_centre() -> None:
     """
     aggregate = Histogram.of(np.array([[0], [1], [9], [11]]), np.array([1, 1, 1, 3]))
     points = WEIGHTED.points_of(aggregate)
-    model = Restarts.of(points, 3, max_iter=50, tol=0.0).lloyd(np.array([0, 0, 2]), restart=0)
+    restarts = Restarts.of(points, 3, max_iter=50, threshold=NO_THRESHOLD)
+    model = restarts.lloyd(np.array([0, 0, 2]), restart=0)
     assert model.centres.ravel().tolist() == [1.0, 0.0, 10.5]
     assert model.labels.tolist() == [1, 0, 2, 2]
 

@@ -14,7 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedforget.arrays import Ints, UInts
-from fedforget.clustering.lattice_kmeans import LatticePoints, PointChange, Restarts, ServerModel
+from fedforget.clustering.lattice_kmeans import (
+    NO_THRESHOLD,
+    LatticePoints,
+    Moments,
+    PointChange,
+    Restarts,
+    ServerModel,
+    threshold_of,
+)
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Race
 from fedforget.clustering.replay import walk
@@ -75,6 +83,7 @@ class Task:
     n_clusters: int
     n_init: int
     max_iter: int
+    tol: float
     memory_limit: int
 
 
@@ -86,6 +95,8 @@ class Replay:
         self.names = names
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         self.total = sum(points.weights.tolist())
+        self.moments = Moments.of(points) if task.tol else None
+        self.threshold = self._threshold()
         self.n_rows = 0
         self.absent: dict[int, ServerModel] = {}
         self.dropped: set[int] = set()
@@ -206,7 +217,13 @@ class Replay:
             points.weights[order],
             Keys(np.ascontiguousarray(keys[:, 0]), np.ascontiguousarray(keys[:, 1])),
         )
-        return Restarts.of(lattice, self.task.n_clusters, self.task.max_iter, 0.0)
+        task = self.task
+        return Restarts.of(
+            lattice, task.n_clusters, max_iter=task.max_iter, threshold=self.threshold
+        )
+
+    def _threshold(self) -> float:
+        return NO_THRESHOLD if self.moments is None else threshold_of(self.moments, self.task.tol)
 
     def _run(self, numbers: Iterable[int], work: Work) -> None:
         """Run restarts from the start; those that cannot be replayed are run without rows."""
@@ -229,7 +246,7 @@ class Replay:
             runs.seeds[number]["runner_up"] = race.runners_up
             pool["free"] -= 1
             runs.where[number, 0] = runs.free[pool["free"]]
-            heads[number] = START, 1, False
+            heads[number] = START, 1, 0, False
         self._replay(_NOTHING, *self._no_points, work)
         for number in np.flatnonzero(heads["status"] == RERUN).tolist():
             # The memory ran out.
@@ -241,13 +258,15 @@ class Replay:
         model = restarts.lloyd(np.array(race.rows, dtype=np.int64), number)
         self.absent[number] = model
         self.runs.losses["stale"][number] = True
-        self.runs.restarts[number] = ABSENT, 0, False
+        self.runs.restarts[number] = ABSENT, 0, 0, False
         work.distances += self._distances_of(model)
 
     def _replay(self, changed: Ints, coordinates: Ints, keys: UInts, work: Work) -> None:
         """Let the kernel bring every restart with rows up to date, however many rows it takes."""
         task, status = self.task, self.runs.restarts["status"]
-        self._kernel(*self._tables, changed, coordinates, keys, task.max_iter, self.total)
+        self._kernel(
+            *self._tables, changed, coordinates, keys, task.max_iter, self.total, self.threshold
+        )
         tally = self.scratch.tally
         work.points += int(tally["labels"])
         work.distances += int(tally["distances"])
@@ -268,6 +287,8 @@ class Replay:
         if new:
             coordinates = np.array([change.coordinates for change in new])
             keys = np.array([change.key for change in new])
+        if self.moments is not None and changes:
+            self._follow_moments(self.moments, changed, coordinates)
         self._replay(changed, coordinates, keys, work)
         for change in changes:
             if change.after == 0:
@@ -275,6 +296,14 @@ class Replay:
         status = self.runs.restarts["status"].tolist()
         if any(status):
             self._run([number for number, state in enumerate(status) if state != READY], work)
+
+    def _follow_moments(self, moments: Moments, changed: Ints, new: Ints) -> None:
+        """Bring moments and threshold up to date, before the points in the slots are."""
+        slots, before, after, _ = changed.T
+        coordinates = self.points.values[slots].astype(np.int64)
+        coordinates[before == 0] = new
+        moments.add(coordinates, after - before)
+        self.threshold = self._threshold()
 
     def _make_room_for_products(self) -> None:
         """Forget all inner products when there is no room left for those of another point."""
@@ -320,4 +349,4 @@ class Replay:
         length = int(runs.restarts["length"][best])
         row = int(runs.where[best, length - 1])
         centres, labels = rows.centres[row].copy(), rows.labels[row][self.order].astype(np.int32)
-        return ServerModel(centres, labels, loss, min(length, self.task.max_iter), best)
+        return ServerModel(centres, labels, loss, int(runs.restarts["n_iter"][best]), best)

@@ -99,7 +99,7 @@ ROW_OF_MARGINS = record(spent=Real, cut=Real, debt=Int)
 CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
 POOL = record(free=Int)
-RESTART = record(status=Int, length=Int, contends=np.bool_)
+RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
 SEED = record(slot=Int, score=Real, runner_up=Real)
 LOSS = record(about=Real, exact=Real, stale=np.bool_)
 MOVE = record(slot=Int, cluster=Int, weight=Int)
@@ -134,12 +134,15 @@ class Assignments(NamedTuple):
     labels : the cluster of each slot; -1 for a slot without a point.
     sums : of each cluster the sums of the shifted coordinates and, in the last column, the weight.
     witness : a slot whose label differs from that in the row above; -1 if there is none.
+    shifts : by how much each centre differs from that of the row above, squared; where there is a
+        tolerance.
     """
 
     centres: Annotated[Any, of(Real, "rows", "clusters", "features")]
     labels: Annotated[Any, of(np.int16, "rows", "slots")]
     sums: Annotated[Any, of(Int, "rows", "clusters", "features_and_weight")]
     witness: Annotated[Any, of(Int, "rows")]
+    shifts: Annotated[Any, of(Real, "rows", "clusters")]
 
 
 class Margins(NamedTuple):
@@ -217,8 +220,8 @@ class Runs(NamedTuple):
 
     where : row t of restart r is row ``where[r, t]`` of the pool, for t below its ``length``.
     free, pool : ``free[:pool.free]`` lists the rows of the pool that are nobody's.
-    restarts : of each its ``status``, its ``length`` and whether it ``contends``: only such a
-        restart may be the first to have the lowest loss.
+    restarts : of each its ``status``, its ``length``, the iterations that a full run counts, and
+        whether it ``contends``: only such a restart may be the first to have the lowest loss.
     seeds : their ``slot`` and ``score``, and a bound on the score of the ``runner_up``.
     losses : of each cluster; ``about`` is off by rounding and, over a restart, a constant, and
         ``exact`` is added up as in a full run, of restarts that contend, unless it is ``stale``.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.replay.arithmetic import copy, fill, mean_of, take
 from fedforget.clustering.replay.estimates import (
     add_point_to_estimates,
@@ -86,7 +87,7 @@ def replay_by(strategy: Strategy) -> Function:
     changed : rows (slot, old weight, new weight, place in the canonical order); a point that comes
         or goes has the old or new weight 0.
     coordinates, keys : those of the points that come.
-    max_iter : of Lloyd's iteration.
+    max_iter, threshold : of Lloyd's iteration; the threshold is negative without a tolerance.
     total : the weight of all points after the change.
     """
     _, _, add_point, meet_changes, begin, assign = strategy
@@ -95,7 +96,7 @@ def replay_by(strategy: Strategy) -> Function:
 
     def replay(
         points_table, rows_table, kept_table, runs_table, scratch_table,
-        changed, coordinates, keys, max_iter, total,
+        changed, coordinates, keys, max_iter, total, threshold,
     ):  # fmt: skip
         """Let some points change, and bring every recorded restart up to date.  OUT: the state."""
         points, rows, kept = points_of(points_table), rows_of(rows_table), kept_of(kept_table)
@@ -116,13 +117,13 @@ def replay_by(strategy: Strategy) -> Function:
                 restart.status = RERUN
             # 3. The rows of the others follow the change.
             elif restart.status == READY or restart.status == GROW or restart.status == START:
-                walk(points, rows, kept, runs, scratch, changed, r, max_iter)
+                walk(points, rows, kept, runs, scratch, changed, r, max_iter, threshold)
 
         # 4. The lowest loss.
         settle_outcomes(points, rows, runs, scratch, total)
 
     @inlined
-    def walk(points, rows, kept, runs, scratch, changed, r, max_iter):
+    def walk(points, rows, kept, runs, scratch, changed, r, max_iter, threshold):
         """Bring one restart up to date, row by row.  OUT: the state.
 
         The rows that are there follow the changes.  Further ones, if it takes any, start as copies
@@ -153,14 +154,20 @@ def replay_by(strategy: Strategy) -> Function:
 
             # 3a. Centres follow the clusters of the row above.
             _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn)
+            is_still = False
+            if t > 0 and threshold >= 0.0:
+                is_still = _total_shift(rows, scratch, above, row, is_old, turn) <= threshold
             # 3b. Labels follow the centres.
             assign(points, rows, kept, scratch, changed, above, row, t, is_old, turn)
             # 3c. The clusters of this row follow their labels.
             _move_clusters(points, rows.sums[row], scratch)
-            # 3d. A row that equals the row above is the last one.
+            # 3d. A row whose labels equal those of the row above is the last one, and so is one
+            # whose centres hardly differ.
             if t > 0:
                 rows.witness[row] = _differ(rows.labels[above], rows.labels[row], rows.witness[row])
-            if rows.witness[row] < 0 or t == max_iter:
+            if rows.witness[row] < 0 or is_still or t == max_iter:
+                # A full run does not count the iteration in which it assigns for the last time.
+                restart.n_iter = t if is_still or t == max_iter else t + 1
                 _end_run(points, rows, runs, scratch, r, t, turn)
                 going = False
             t += 1
@@ -225,6 +232,18 @@ def _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn):
             moved[k] = touched[k] or (t == 1 and not is_old)
             if moved[k] or not is_old:
                 mean_of(sums, points.origin, centre)
+
+
+@helper
+def _total_shift(rows, scratch, above, row, is_old, turn):
+    """The squared shifts of a row's centres, one after the other, as in a full run.  OUT: rows."""
+    moved, before, shifts = scratch.moved[turn], scratch.moved[1 - turn], rows.shifts[row]
+    total = 0.0
+    for k in range(moved.shape[0]):
+        if moved[k] or before[k] or not is_old:
+            shifts[k] = squared_distance(rows.centres[row, k], rows.centres[above, k])
+        total += shifts[k]
+    return total
 
 
 @helper
