@@ -42,8 +42,8 @@ def settle_outcomes(points, rows, runs, scratch, total):
         if runs.restarts[r].status == READY:
             lowest = min(lowest, _about(runs.losses[r]))
     terms = points.summary.n + points.origin.shape[0] + n_clusters + 64.0
-    margin = 2.0**-48 * terms * points.summary.radius2 + points.summary.slack
-    margin *= np.float64(total)
+    margin = 2.0**-48 * terms * np.float64(total)
+    margin *= points.summary.radius2 + points.summary.reach2
     for r in range(n_restarts):
         restart = runs.restarts[r]
         restart.contends = (

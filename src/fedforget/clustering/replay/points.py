@@ -100,4 +100,5 @@ def _widen(summary, d, radius2, reach2):
     OUT: summary.
     """
     summary.radius2 = max(summary.radius2, (1.0 + 1e-9) * radius2)
-    summary.slack = max(summary.slack, 2.0**-47 * (d + 16.0) * (1.0 + 1e-9) * reach2)
+    summary.reach2 = max(summary.reach2, (1.0 + 1e-9) * reach2)
+    summary.slack = max(summary.slack, 2.0**-47 * (d + 16.0) * summary.reach2)

@@ -94,7 +94,7 @@ def record(**fields: type) -> np.dtype[Any]:
 
 Real, Single, Int, Word = np.float64, np.float32, np.int64, np.uint64
 
-SUMMARY = record(n=Int, radius2=Real, slack=Real)
+SUMMARY = record(n=Int, radius2=Real, reach2=Real, slack=Real)
 ROW_OF_MARGINS = record(spent=Real, cut=Real, debt=Int)
 CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
@@ -113,8 +113,9 @@ class Points(NamedTuple):
     values, shifted : coordinates, and the same counted from ``origin``, a point in their midst.
     weights, keys : those of the points; a key is two words.
     order : begins with the slots in use, in canonical order.
-    summary : ``n`` points; ``radius2`` bounds the squared lengths of the shifted coordinates, and
-        ``slack`` the errors of two squared distances together, as they are computed.
+    summary : ``n`` points; ``radius2`` bounds the squared lengths of the shifted coordinates,
+        ``reach2`` those counted from zero, and ``slack`` the errors of two squared distances
+        together, as they are computed.
     """
 
     values: Annotated[Any, of(Real, "slots", "features")]
