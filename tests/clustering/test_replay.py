@@ -263,7 +263,7 @@ def check_margins(server: ReplayingServer) -> int:
     assert replay is not None
     assert replay.margins is not None
     rows, margins, order = replay.rows, replay.margins, replay.order
-    points = replay.points.shifted[order]
+    points = replay.points.values[order] - replay.points.origin
     checked = 0
     for where, length in trajectories(replay):
         for row in where[1:length]:

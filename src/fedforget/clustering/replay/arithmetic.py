@@ -80,11 +80,14 @@ def norm_of(sums):
 
 
 @helper
-def shift_centre(centre, origin, shifted):
-    """Count a centre from the origin; returns its squared length there.  OUT: shifted."""
+def count_from(origin, place, shifted):
+    """Count a point or a centre from the origin; returns its squared length there.  OUT: shifted.
+
+    For points this is exact.
+    """
     norm = 0.0
     for c in range(origin.shape[0]):
-        shifted[c] = centre[c] - np.float64(origin[c])
+        shifted[c] = place[c] - np.float64(origin[c])
         norm += shifted[c] * shifted[c]
     return norm
 

@@ -151,19 +151,19 @@ class Replay:
         n, d = given.coordinates.shape
         points.origin[:] = given.coordinates.sum(axis=0) // n
         points.values[:n] = given.coordinates
-        points.shifted[:n] = given.coordinates - points.origin
         points.weights[:n] = given.weights
         points.keys[:n] = np.stack(given.keys, axis=1)
         points.order[:] = np.arange(len(points.order))
-        lengths = (points.shifted * points.shifted).sum(axis=1)
+        shifted = (given.coordinates - points.origin).astype(np.float64)
+        lengths = (shifted * shifted).sum(axis=1)
         points.summary["n"] = n
         reach2 = (points.values * points.values).sum(axis=1).max()
         bound_points(table_of(points), lengths.max(), reach2)
         if self.margins is not None:
-            self.margins.features[:] = points.shifted.T
-            self.margins.lengths[:] = lengths
+            self.margins.features[:, :n] = shifted.T
+            self.margins.lengths[:n] = lengths
         if self.estimates is not None:
-            self.estimates.features[:] = points.shifted.T
+            self.estimates.features[:, :n] = shifted.T
             self.estimates.place[:] = -1
             if len(self.estimates.known) == len(points.order) and n < d * self.task.n_clusters:
                 self._know_everything(self.estimates)
@@ -175,7 +175,7 @@ class Replay:
         estimates.count["known"] = slots
         for begin in range(0, slots, _BATCH):
             some = slice(begin, begin + _BATCH)
-            estimates.products[some] = self.points.shifted[some] @ estimates.features
+            estimates.products[some] = estimates.features[:, some].T @ estimates.features
 
     @property
     def nbytes(self) -> int:

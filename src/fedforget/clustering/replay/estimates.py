@@ -10,11 +10,11 @@ import numpy as np
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
     copy,
+    count_from,
     fill,
     magnitude,
     nearest_within,
     norm_of,
-    shift_centre,
     two_lowest,
 )
 from fedforget.clustering.replay.moves import no_moves, note_changes, relabel
@@ -28,13 +28,13 @@ WORN = 32.0
 @helper
 def add_point_to_estimates(points, estimates, scratch, slot):
     """Let features and inner products include a new point's.  OUT: estimates, scratch."""
-    column = scratch.column
+    count_from(points.origin, points.values[slot], scratch.point)
     for c in range(points.origin.shape[0]):
-        estimates.features[c, slot] = points.shifted[slot, c]
-    if not _know(points, estimates, slot, column):
-        _multiply(points, estimates, slot, column)
+        estimates.features[c, slot] = scratch.point[c]
+    if not _know(points, estimates, scratch, slot):
+        _multiply(points, estimates, scratch, slot)
     for row in range(estimates.count.known):
-        estimates.products[row, slot] = column[estimates.known[row]]
+        estimates.products[row, slot] = scratch.column[estimates.known[row]]
 
 
 @inlined
@@ -116,7 +116,7 @@ def _estimate_seeds(points, rows, estimates, scratch, row):
     n_clusters = estimates.centres.shape[1]
     for k in range(n_clusters):
         centre = estimates.centres[row, k]
-        centre.norm = shift_centre(rows.centres[row, k], points.origin, scratch.centre)
+        centre.norm = count_from(points.origin, rows.centres[row, k], scratch.centre)
         centre.error = _fresh_error(centre.norm, points.summary.radius2)
         fill(column, centre.norm)
         _add_features(column, -2.0, scratch.centre, estimates.features)
@@ -167,7 +167,7 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
     total = np.float64(sums[d])
     is_empty = sums[d] == 0
     if is_empty:
-        norm = shift_centre(rows.centres[row, k], points.origin, scratch.centre)
+        norm = count_from(points.origin, rows.centres[row, k], scratch.centre)
     else:
         norm = norm_of(sums)
     n_mine = np.int64(0)
@@ -343,11 +343,12 @@ def _estimate_changed(points, rows, estimates, scratch, above, row, changed, t):
     for j in range(changed.shape[0]):
         slot = changed[j, 0]
         if changed[j, 1] == 0:
-            point = points.shifted[slot]
+            point = scratch.point
+            count_from(points.origin, points.values[slot], point)
             for k in range(estimates.centres.shape[1]):
                 sums = rows.sums[above, k]
                 if t == 0 or sums[point.shape[0]] == 0:
-                    shift_centre(rows.centres[row, k], points.origin, scratch.centre)
+                    count_from(points.origin, rows.centres[row, k], scratch.centre)
                     product = _inner(point, scratch.centre)
                 else:
                     product = _inner(point, sums) / np.float64(sums[point.shape[0]])
@@ -431,15 +432,16 @@ def _settle(points, rows, estimates, scratch, row, slot, limit):
 
 
 @helper
-def _multiply(points, estimates, slot, column):
-    """A point's inner products with all points.  OUT: column."""
-    fill(column, 0.0)
-    _add_features(column, 1.0, points.shifted[slot], estimates.features)
+def _multiply(points, estimates, scratch, slot):
+    """A point's inner products with all points.  OUT: scratch (point and column)."""
+    count_from(points.origin, points.values[slot], scratch.point)
+    fill(scratch.column, 0.0)
+    _add_features(scratch.column, 1.0, scratch.point, estimates.features)
 
 
 @helper
-def _know(points, estimates, slot, column):
-    """Keep a point's inner products, unless there is no room.  OUT: estimates, column."""
+def _know(points, estimates, scratch, slot):
+    """Keep a point's inner products, unless there is no room.  OUT: estimates, scratch."""
     row = estimates.place[slot]
     if row < 0:
         row = estimates.count.known
@@ -448,8 +450,8 @@ def _know(points, estimates, slot, column):
         estimates.place[slot] = row
         estimates.count.known = row + 1
         estimates.known[row] = slot
-    _multiply(points, estimates, slot, column)
-    copy(column, estimates.products[row])
+    _multiply(points, estimates, scratch, slot)
+    copy(scratch.column, estimates.products[row])
     return True
 
 
@@ -462,7 +464,7 @@ def _know_products(points, estimates, scratch, n_mine):
     for q in range(n_mine):
         slot = scratch.moves[scratch.mine[q]].slot
         if estimates.place[slot] < 0:
-            if not _know(points, estimates, slot, scratch.column):
+            if not _know(points, estimates, scratch, slot):
                 return False
             scratch.tally.distances += points.summary.n
     return True

@@ -11,6 +11,7 @@ from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
+    count_from,
     fill,
     largest,
     magnitude,
@@ -28,13 +29,10 @@ PATIENCE = 32
 
 @helper
 def add_point_to_margins(points, margins, scratch, slot):
-    """Let the features include a new point's.  OUT: margins."""
-    length = 0.0
+    """Let the features include a new point's.  OUT: margins, scratch."""
+    margins.lengths[slot] = count_from(points.origin, points.values[slot], scratch.point)
     for c in range(points.origin.shape[0]):
-        value = points.shifted[slot, c]
-        margins.features[c, slot] = value
-        length += value * value
-    margins.lengths[slot] = length
+        margins.features[c, slot] = scratch.point[c]
 
 
 @inlined
@@ -197,7 +195,7 @@ def _nearest_of(points, rows, drifts, scratch, row, slot, own, margin, moved, on
     for k in range(drifts.shape[0]):
         estimates[k] = np.inf
         if k == own or ((moved[k] or not only_moved) and drifts[own] + drifts[k] >= margin):
-            estimates[k] = _estimate(points.shifted[slot], centres[k], points.origin)
+            estimates[k] = _estimate(points.values[slot], centres[k], points.origin)
             scratch.tally.distances += 1
     lowest, other, nearest = two_lowest(estimates)
     if other <= lowest + limit:
@@ -207,28 +205,29 @@ def _nearest_of(points, rows, drifts, scratch, row, slot, own, margin, moved, on
 
 @helper
 def _estimate(point, centre, origin):
-    """|c|^2 - 2 x.c for a point x and a centre c, counted from the origin."""
+    """|c|^2 - 2 x.c for a point x and a centre c, both counted from the origin."""
     d = point.shape[0]
     n0 = n1 = n2 = n3 = 0.0
     s0 = s1 = s2 = s3 = 0.0
     for group in range(d // 4):
         c = group * 4
-        x0 = centre[c] - np.float64(origin[c])
-        x1 = centre[c + 1] - np.float64(origin[c + 1])
-        x2 = centre[c + 2] - np.float64(origin[c + 2])
-        x3 = centre[c + 3] - np.float64(origin[c + 3])
+        o0, o1 = np.float64(origin[c]), np.float64(origin[c + 1])
+        o2, o3 = np.float64(origin[c + 2]), np.float64(origin[c + 3])
+        x0, x1 = centre[c] - o0, centre[c + 1] - o1
+        x2, x3 = centre[c + 2] - o2, centre[c + 3] - o3
         n0 += x0 * x0
         n1 += x1 * x1
         n2 += x2 * x2
         n3 += x3 * x3
-        s0 += point[c] * x0
-        s1 += point[c + 1] * x1
-        s2 += point[c + 2] * x2
-        s3 += point[c + 3] * x3
+        s0 += (point[c] - o0) * x0
+        s1 += (point[c + 1] - o1) * x1
+        s2 += (point[c + 2] - o2) * x2
+        s3 += (point[c + 3] - o3) * x3
     for c in range(d - d % 4, d):
-        x0 = centre[c] - np.float64(origin[c])
+        o0 = np.float64(origin[c])
+        x0 = centre[c] - o0
         n0 += x0 * x0
-        s0 += point[c] * x0
+        s0 += (point[c] - o0) * x0
     return ((n0 + n2) + (n1 + n3)) - 2.0 * ((s0 + s2) + (s1 + s3))
 
 
@@ -241,8 +240,9 @@ def _let_in(points, rows, margins, scratch, row, slot, turn):
     touched = scratch.touched[turn]
     drifts, kept = margins.drifts[row], margins.rows[row]
     distances = scratch.column[: drifts.shape[0]]
+    count_from(points.origin, points.values[slot], scratch.point)
     for k in range(drifts.shape[0]):
-        distances[k] = squared_distance(points.shifted[slot], margins.anchors[row, k])
+        distances[k] = squared_distance(scratch.point, margins.anchors[row, k])
     first, second, own = two_lowest(distances)
     moved = 0.0
     for k in range(drifts.shape[0]):

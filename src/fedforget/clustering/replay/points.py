@@ -59,7 +59,6 @@ def _put_point(points, slot, coordinates, key):
         value = np.float64(coordinates[c])
         shifted = np.float64(coordinates[c] - points.origin[c])
         points.values[slot, c] = value
-        points.shifted[slot, c] = shifted
         radius2 += shifted * shifted
         reach2 += value * value
     _widen(points.summary, d, radius2, reach2)
@@ -86,7 +85,7 @@ def find_companions(points, changed, arrivals):
         for other in range(changed.shape[0]):
             if changed[other, 2] == 0:
                 slot = changed[other, 0]
-                distance = squared_distance(points.shifted[changed[c, 0]], points.shifted[slot])
+                distance = squared_distance(points.values[changed[c, 0]], points.values[slot])
                 if distance < nearest:
                     nearest = distance
                     arrivals[c].companion = slot

@@ -110,7 +110,8 @@ TALLY = record(labels=Int, distances=Int, rows=Int, moves=Int)
 class Points(NamedTuple):
     """Points in slots.  A slot of weight 0 holds no point.
 
-    values, shifted : coordinates, and the same counted from ``origin``, a point in their midst.
+    values : coordinates.
+    origin : a point in their midst; *shifted* coordinates are counted from it.
     weights, keys : those of the points; a key is two words.
     order : begins with the slots in use, in canonical order.
     summary : ``n`` points; ``radius2`` bounds the squared lengths of the shifted coordinates,
@@ -119,7 +120,6 @@ class Points(NamedTuple):
     """
 
     values: Annotated[Any, of(Real, "slots", "features")]
-    shifted: Annotated[Any, of(Real, "slots", "features")]
     weights: Annotated[Any, of(Int, "slots")]
     keys: Annotated[Any, of(Word, "slots", "both")]
     order: Annotated[Any, of(Int, "slots")]
@@ -246,7 +246,7 @@ class Scratch(NamedTuple):
     mine : the moves of one cluster.
     touched, moved : room to mark, for two rows, the clusters that have moves, and the centres that
         are not where they were.
-    centre : one centre, counted from the origin.
+    centre, point : one of them, counted from the origin.
     arrivals : of each changed point that comes a ``companion`` that goes, and how far ``apart``
         they are.
     twin : of each cluster, and of slots without a point, the cluster of another restart.
@@ -260,6 +260,7 @@ class Scratch(NamedTuple):
     touched: Annotated[Any, of(np.bool_, "both", "clusters")]
     moved: Annotated[Any, of(np.bool_, "both", "clusters")]
     centre: Annotated[Any, of(Real, "features")]
+    point: Annotated[Any, of(Real, "features")]
     arrivals: Annotated[Any, of(ARRIVAL, "slots")]
     twin: Annotated[Any, of(np.int32, "clusters_and_none")]
     candidates: Annotated[Any, of(Int, "candidates")]
