@@ -87,7 +87,7 @@ def count_from(origin, place, shifted):
     """
     norm = 0.0
     for c in range(origin.shape[0]):
-        shifted[c] = place[c] - np.float64(origin[c])
+        shifted[c] = place[c] - origin[c]
         norm += shifted[c] * shifted[c]
     return norm
 

@@ -150,6 +150,7 @@ class Replay:
         points = self.points
         n, d = given.coordinates.shape
         points.origin[:] = given.coordinates.sum(axis=0) // n
+        points.base[:] = points.origin
         points.values[:n] = given.coordinates
         points.weights[:n] = given.weights
         points.keys[:n] = np.stack(given.keys, axis=1)

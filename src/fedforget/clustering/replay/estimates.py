@@ -28,7 +28,7 @@ WORN = 32.0
 @helper
 def add_point_to_estimates(points, estimates, scratch, slot):
     """Let features and inner products include a new point's.  OUT: estimates, scratch."""
-    count_from(points.origin, points.values[slot], scratch.point)
+    count_from(points.base, points.values[slot], scratch.point)
     for c in range(points.origin.shape[0]):
         estimates.features[c, slot] = scratch.point[c]
     if not _know(points, estimates, scratch, slot):
@@ -116,7 +116,7 @@ def _estimate_seeds(points, rows, estimates, scratch, row):
     n_clusters = estimates.centres.shape[1]
     for k in range(n_clusters):
         centre = estimates.centres[row, k]
-        centre.norm = count_from(points.origin, rows.centres[row, k], scratch.centre)
+        centre.norm = count_from(points.base, rows.centres[row, k], scratch.centre)
         centre.error = _fresh_error(centre.norm, points.summary.radius2)
         fill(column, centre.norm)
         _add_features(column, -2.0, scratch.centre, estimates.features)
@@ -167,7 +167,7 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
     total = np.float64(sums[d])
     is_empty = sums[d] == 0
     if is_empty:
-        norm = count_from(points.origin, rows.centres[row, k], scratch.centre)
+        norm = count_from(points.base, rows.centres[row, k], scratch.centre)
     else:
         norm = norm_of(sums)
     n_mine = np.int64(0)
@@ -344,11 +344,11 @@ def _estimate_changed(points, rows, estimates, scratch, above, row, changed, t):
         slot = changed[j, 0]
         if changed[j, 1] == 0:
             point = scratch.point
-            count_from(points.origin, points.values[slot], point)
+            count_from(points.base, points.values[slot], point)
             for k in range(estimates.centres.shape[1]):
                 sums = rows.sums[above, k]
                 if t == 0 or sums[point.shape[0]] == 0:
-                    count_from(points.origin, rows.centres[row, k], scratch.centre)
+                    count_from(points.base, rows.centres[row, k], scratch.centre)
                     product = _inner(point, scratch.centre)
                 else:
                     product = _inner(point, sums) / np.float64(sums[point.shape[0]])
@@ -434,7 +434,7 @@ def _settle(points, rows, estimates, scratch, row, slot, limit):
 @helper
 def _multiply(points, estimates, scratch, slot):
     """A point's inner products with all points.  OUT: scratch (point and column)."""
-    count_from(points.origin, points.values[slot], scratch.point)
+    count_from(points.base, points.values[slot], scratch.point)
     fill(scratch.column, 0.0)
     _add_features(scratch.column, 1.0, scratch.point, estimates.features)
 

@@ -30,7 +30,7 @@ PATIENCE = 32
 @helper
 def add_point_to_margins(points, margins, scratch, slot):
     """Let the features include a new point's.  OUT: margins, scratch."""
-    margins.lengths[slot] = count_from(points.origin, points.values[slot], scratch.point)
+    margins.lengths[slot] = count_from(points.base, points.values[slot], scratch.point)
     for c in range(points.origin.shape[0]):
         margins.features[c, slot] = scratch.point[c]
 
@@ -62,7 +62,7 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
     most = next_ = moved = 0.0
     for k in range(drifts.shape[0]):
         if before[k]:
-            drifts[k] = _drift(rows.centres[row, k], points.origin, margins.anchors[row, k])
+            drifts[k] = _drift(rows.centres[row, k], points.base, margins.anchors[row, k])
             moved = max(moved, drifts[k])
         next_ = max(next_, min(most, drifts[k]))
         most = max(most, drifts[k])
@@ -87,7 +87,7 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
             if changed[c, 1] == 0 and left <= kept.cut:
                 _let_in(points, rows, margins, scratch, row, slot, turn)
         return
-    _take_anchors(rows.centres[row], points.origin, margins.anchors[row], drifts)
+    _take_anchors(rows.centres[row], points.base, margins.anchors[row], drifts)
     _take_margins(points, rows, margins, scratch, row, most + next_, not is_old, turn)
     if t == 0:
         # Seeds do not move: these margins are good for ever.
@@ -118,16 +118,16 @@ def _drift(centre, origin, anchor):
     s0 = s1 = s2 = s3 = 0.0
     for group in range(d // 4):
         c = group * 4
-        e0 = (centre[c] - np.float64(origin[c])) - anchor[c]
-        e1 = (centre[c + 1] - np.float64(origin[c + 1])) - anchor[c + 1]
-        e2 = (centre[c + 2] - np.float64(origin[c + 2])) - anchor[c + 2]
-        e3 = (centre[c + 3] - np.float64(origin[c + 3])) - anchor[c + 3]
+        e0 = (centre[c] - origin[c]) - anchor[c]
+        e1 = (centre[c + 1] - origin[c + 1]) - anchor[c + 1]
+        e2 = (centre[c + 2] - origin[c + 2]) - anchor[c + 2]
+        e3 = (centre[c + 3] - origin[c + 3]) - anchor[c + 3]
         s0 += e0 * e0
         s1 += e1 * e1
         s2 += e2 * e2
         s3 += e3 * e3
     for c in range(d - d % 4, d):
-        e0 = (centre[c] - np.float64(origin[c])) - anchor[c]
+        e0 = (centre[c] - origin[c]) - anchor[c]
         s0 += e0 * e0
     return np.sqrt((s0 + s2) + (s1 + s3)) * SCREEN
 
@@ -195,7 +195,7 @@ def _nearest_of(points, rows, drifts, scratch, row, slot, own, margin, moved, on
     for k in range(drifts.shape[0]):
         estimates[k] = np.inf
         if k == own or ((moved[k] or not only_moved) and drifts[own] + drifts[k] >= margin):
-            estimates[k] = _estimate(points.values[slot], centres[k], points.origin)
+            estimates[k] = _estimate(points.values[slot], centres[k], points.base)
             scratch.tally.distances += 1
     lowest, other, nearest = two_lowest(estimates)
     if other <= lowest + limit:
@@ -211,8 +211,8 @@ def _estimate(point, centre, origin):
     s0 = s1 = s2 = s3 = 0.0
     for group in range(d // 4):
         c = group * 4
-        o0, o1 = np.float64(origin[c]), np.float64(origin[c + 1])
-        o2, o3 = np.float64(origin[c + 2]), np.float64(origin[c + 3])
+        o0, o1 = origin[c], origin[c + 1]
+        o2, o3 = origin[c + 2], origin[c + 3]
         x0, x1 = centre[c] - o0, centre[c + 1] - o1
         x2, x3 = centre[c + 2] - o2, centre[c + 3] - o3
         n0 += x0 * x0
@@ -224,7 +224,7 @@ def _estimate(point, centre, origin):
         s2 += (point[c + 2] - o2) * x2
         s3 += (point[c + 3] - o3) * x3
     for c in range(d - d % 4, d):
-        o0 = np.float64(origin[c])
+        o0 = origin[c]
         x0 = centre[c] - o0
         n0 += x0 * x0
         s0 += (point[c] - o0) * x0
@@ -240,7 +240,7 @@ def _let_in(points, rows, margins, scratch, row, slot, turn):
     touched = scratch.touched[turn]
     drifts, kept = margins.drifts[row], margins.rows[row]
     distances = scratch.column[: drifts.shape[0]]
-    count_from(points.origin, points.values[slot], scratch.point)
+    count_from(points.base, points.values[slot], scratch.point)
     for k in range(drifts.shape[0]):
         distances[k] = squared_distance(scratch.point, margins.anchors[row, k])
     first, second, own = two_lowest(distances)
@@ -288,7 +288,7 @@ def _take_anchors(centres, origin, anchors, drifts):
     """Let the centres be the anchors.  OUT: anchors, drifts."""
     for k in range(anchors.shape[0]):
         for c in range(anchors.shape[1]):
-            anchors[k, c] = centres[k, c] - np.float64(origin[c])
+            anchors[k, c] = centres[k, c] - origin[c]
         drifts[k] = _drift(centres[k], origin, anchors[k])
 
 

@@ -24,7 +24,7 @@ def estimate_losses(centres, origin, sums, losses, touched, moved, everything):
             weight = np.float64(sums[k, d])
             norm = product = 0.0
             for c in range(d):
-                coordinate = centres[k, c] - np.float64(origin[c])
+                coordinate = centres[k, c] - origin[c]
                 norm += coordinate * coordinate
                 product += coordinate * np.float64(sums[k, c])
             losses[k].about = weight * norm - 2.0 * product

@@ -111,7 +111,8 @@ class Points(NamedTuple):
     """Points in slots.  A slot of weight 0 holds no point.
 
     values : coordinates.
-    origin : a point in their midst; *shifted* coordinates are counted from it.
+    origin, base : a point in their midst, as integers and as real numbers; *shifted* coordinates
+        are counted from it.
     weights, keys : those of the points; a key is two words.
     order : begins with the slots in use, in canonical order.
     summary : ``n`` points; ``radius2`` bounds the squared lengths of the shifted coordinates,
@@ -124,6 +125,7 @@ class Points(NamedTuple):
     keys: Annotated[Any, of(Word, "slots", "both")]
     order: Annotated[Any, of(Int, "slots")]
     origin: Annotated[Any, of(Int, "features")]
+    base: Annotated[Any, of(Real, "features")]
     summary: Annotated[Any, of(SUMMARY)]
 
 

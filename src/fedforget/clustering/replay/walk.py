@@ -218,16 +218,15 @@ def _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn):
     moved, d = scratch.moved[turn], points.origin.shape[0]
     for k in range(seeds.shape[0]):
         centre, sums = rows.centres[row, k], rows.sums[above, k]
-        if t == 0:
-            # Seeds never move.
-            moved[k] = not is_old
-            if not is_old:
-                copy(points.values[seeds[k].slot], centre)
+        if is_old and (t == 0 or not (touched[k] or before[k])):
+            moved[k] = False
+        elif t == 0:
+            moved[k] = True
+            copy(points.values[seeds[k].slot], centre)
         elif sums[d] == 0:
             # A cluster without points keeps its centre.
-            moved[k] = is_old and (touched[k] or before[k])
-            if moved[k] or not is_old:
-                copy(rows.centres[above, k], centre)
+            moved[k] = is_old
+            copy(rows.centres[above, k], centre)
         else:
             moved[k] = touched[k] or (t == 1 and not is_old)
             if moved[k] or not is_old:
@@ -287,4 +286,4 @@ def _end_run(points, rows, runs, scratch, r, t, turn):
     restart.status = READY
     centres, sums = rows.centres[where[t]], rows.sums[where[t]]
     touched, moved, is_other = scratch.touched[turn], scratch.moved[turn], t + 1 != length
-    estimate_losses(centres, points.origin, sums, runs.losses[r], touched, moved, is_other)
+    estimate_losses(centres, points.base, sums, runs.losses[r], touched, moved, is_other)
