@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 import twins
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import (
+    NO_THRESHOLD,
     REPLICATE_BITS,
     LatticePoints,
+    Moments,
     Restarts,
     ServerModel,
     UniformPoints,
@@ -29,8 +31,23 @@ WEIGHTED, UNIFORM = WeightedPoints(SEED, 1e9), UniformPoints(SEED, 1e9)
 OPTIONS = {"n_init": 3, "max_iter": 50, "tol": 0.0}
 
 
-def plain_lloyd(points: LatticePoints, n_clusters: int, restart: int, max_iter: int) -> tuple:
+def plain_variance(points: LatticePoints) -> Fraction:
+    """The variance of a feature, averaged over the features, without any rounding."""
+    total = sum(points.weights.tolist())
+    variances = []
+    for feature in points.coordinates.T.tolist():
+        weighted = list(zip(points.weights.tolist(), feature, strict=True))
+        mean = Fraction(sum(w * x for w, x in weighted), total)
+        variances.append(sum(w * (x - mean) ** 2 for w, x in weighted) / total)
+    return Fraction(sum(variances), len(variances))
+
+
+def plain_lloyd(
+    points: LatticePoints, n_clusters: int, restart: int, max_iter: int, tol: float
+) -> tuple:
     """One restart in Python: exact sums as integers, centres rounded once from fractions."""
+    threshold = tol * float(plain_variance(points))
+    is_still = False
     coordinates = points.coordinates.astype(float)
     weights = points.weights.tolist()
     seeds, _ = twins.eager_race(
@@ -43,12 +60,13 @@ def plain_lloyd(points: LatticePoints, n_clusters: int, restart: int, max_iter: 
     while True:
         distances = [[twins.squared_distance(x, c) for c in centres] for x in rows]
         labels = [d.index(min(d)) for d in distances]
-        if n_iter == max_iter:
+        if n_iter == max_iter or is_still:
             break
         n_iter += 1
         if labels == before:
             break
         before = labels
+        last = list(centres)
         for k in range(len(centres)):
             members = [i for i, label in enumerate(labels) if label == k]
             total = sum(weights[i] for i in members)
@@ -60,6 +78,8 @@ def plain_lloyd(points: LatticePoints, n_clusters: int, restart: int, max_iter: 
                     for t in range(coordinates.shape[1])
                 ]
                 centres[k] = [float(mean) for mean in exact]
+        shifts = [twins.squared_distance(b, a) for a, b in zip(last, centres, strict=True)]
+        is_still = bool(tol) and sum(shifts) <= threshold
     losses = [0.0] * len(centres)
     for i, label in enumerate(labels):
         losses[label] += weights[i] * min(distances[i])
@@ -77,13 +97,18 @@ def aggregates(draw: st.DrawFn) -> Histogram:
 
 
 @settings(max_examples=120)
-@given(st.composite(aggregates)(), st.integers(1, 5), st.sampled_from([1, 2, 50]))
+@given(
+    st.composite(aggregates)(),
+    st.integers(1, 5),
+    st.sampled_from([1, 2, 50]),
+    st.sampled_from([0.0, 1e-3, 0.1]),
+)
 def test_the_model_is_that_of_the_plain_twin(
-    aggregate: Histogram, n_clusters: int, max_iter: int
+    aggregate: Histogram, n_clusters: int, max_iter: int, tol: float
 ) -> None:
     points = WEIGHTED.points_of(aggregate)
-    model = cluster(points, n_clusters, n_init=3, max_iter=max_iter, tol=0.0)
-    runs = [plain_lloyd(points, n_clusters, restart, max_iter) for restart in range(3)]
+    model = cluster(points, n_clusters, n_init=3, max_iter=max_iter, tol=tol)
+    runs = [plain_lloyd(points, n_clusters, restart, max_iter, tol) for restart in range(3)]
     best = min(range(3), key=lambda r: runs[r][2])
     centres, labels, loss, n_iter = runs[best]
     assert model.centres.tolist() == centres
@@ -141,7 +166,8 @@ def test_an_empty_cluster_keeps_its_centre() -> None:
     """
     aggregate = Histogram.of(np.array([[0], [1], [9], [11]]), np.array([1, 1, 1, 3]))
     points = WEIGHTED.points_of(aggregate)
-    model = Restarts.of(points, 3, max_iter=50, tol=0.0).lloyd(np.array([0, 0, 2]), restart=0)
+    restarts = Restarts.of(points, 3, max_iter=50, threshold=NO_THRESHOLD)
+    model = restarts.lloyd(np.array([0, 0, 2]), restart=0)
     assert model.centres.ravel().tolist() == [1.0, 0.0, 10.5]
     assert model.labels.tolist() == [1, 0, 2, 2]
 
@@ -163,3 +189,47 @@ def test_a_tolerance_stops_early(rng: np.random.Generator) -> None:
         int(np.argmin([twins.squared_distance(x, c) for c in rough.centres.tolist()]))
         for x in points.coordinates.astype(float).tolist()
     ]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(
+                st.one_of(st.integers(-9, 9), st.integers(1 - 2**52, 2**52 - 1)),
+                min_size=2,
+                max_size=2,
+            ),
+            st.integers(1, 100),
+        ),
+        min_size=1,
+        max_size=9,
+    ),
+    st.integers(0, 8),
+)
+def test_moments_are_exact_and_points_can_be_taken_away(given_points: list, taken: int) -> None:
+    coordinates = np.array([point for point, _ in given_points])
+    weights = np.array([weight for _, weight in given_points])
+    keys = keys_of_vectors(SEED, coordinates)
+    moments = Moments.of(LatticePoints(coordinates, weights, keys))
+    assert moments.mean_variance() == float(
+        plain_variance(LatticePoints(coordinates, weights, keys))
+    )
+    moments.add(coordinates[:taken], -weights[:taken])
+    left = LatticePoints(coordinates[taken:], weights[taken:], keys_of_vectors(SEED, coordinates))
+    assert moments.squares.tolist() == Moments.of(left).squares.tolist()
+    assert moments.sums.tolist() == Moments.of(left).sums.tolist()
+    if taken < len(weights):
+        assert moments.mean_variance() == float(plain_variance(left))
+    else:
+        assert moments.mean_variance() == 0.0
+
+
+def test_moments_of_the_largest_points() -> None:
+    """Up to the bounds of :class:`LatticePoints`: products of 114 bits."""
+    coordinates = np.array([[2**52 - 1, 1 - 2**52], [1 - 2**52, 1]])
+    weights = np.array([511, 512])
+    points = LatticePoints(coordinates, weights, keys_of_vectors(SEED, coordinates))
+    words = Moments.of(points).squares.tolist()
+    expected = [511 * (2**52 - 1) ** 2 + 512 * (2**52 - 1) ** 2, 511 * (2**52 - 1) ** 2 + 512]
+    assert [low + (high << 64) for low, high in words] == expected
+    assert Moments.of(points).mean_variance() == float(plain_variance(points))

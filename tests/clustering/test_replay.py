@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,99 +15,10 @@ from hypothesis import strategies as st
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import pairwise as pairwise_distances
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.lattice_kmeans import (
-    REPLICATE_BITS,
-    PointSource,
-    ServerModel,
-    UniformPoints,
-    WeightedPoints,
-    cluster,
-)
-from fedforget.clustering.prf import Secret
-from fedforget.clustering.replay import ReplayingServer, engine, walk
+from fedforget.clustering.replay import ReplayingServer
+from followers import KEPT, Follower, random_change, rows_keep, source_of, trajectories
 
-SEED = Secret(bytes(range(16)))
-
-
-def source_of(kind: str, top: int, d: int) -> PointSource:
-    diameter = (top + 1) * d**0.5
-    if kind == "weighted":
-        return WeightedPoints(SEED, diameter)
-    return UniformPoints(SEED, diameter * 2**REPLICATE_BITS)
-
-
-def full_run(server: ReplayingServer, aggregate: Histogram) -> ServerModel:
-    return cluster(
-        server.source.points_of(aggregate),
-        server.n_clusters,
-        n_init=server.n_init,
-        max_iter=server.max_iter,
-        tol=server.tol,
-    )
-
-
-def bits(model: ServerModel) -> tuple:
-    return (
-        model.centres.tobytes(),
-        model.labels.tobytes(),
-        np.float64(model.loss).tobytes(),
-        model.n_iter,
-        model.restart,
-    )
-
-
-class Follower:
-    """A server and the aggregate that it follows."""
-
-    def __init__(self, server: ReplayingServer, aggregate: Histogram) -> None:
-        self.server, self.aggregate = server, aggregate
-        self.model = server.run(aggregate)
-        assert bits(self.model) == bits(full_run(server, aggregate))
-
-    def change(self, points: np.ndarray, counts: np.ndarray) -> ServerModel:
-        delta = Histogram.of(points, counts)
-        self.aggregate = self.aggregate + delta
-        assert (self.aggregate.counts() > 0).all(), "a test must not make counts negative"
-        self.model = self.server.update(self.aggregate, delta)
-        return self.model
-
-    def is_right(self) -> bool:
-        return bits(self.model) == bits(full_run(self.server, self.aggregate))
-
-
-def random_change(
-    rng: np.random.Generator, follower: Follower, top: int, most: int, largest: int = 10**9
-) -> None:
-    """Lower, raise, remove, move and add some points."""
-    points, counts = follower.aggregate.points(), follower.aggregate.counts()
-    d = points.shape[1]
-    chosen = rng.permutation(len(points))[: int(rng.integers(0, most + 1))]
-    rows, differences = [], []
-    for i in chosen:
-        kind = rng.integers(5)
-        lower = -int(rng.integers(1, counts[i] + 1))
-        differences.append((-1, lower, -int(counts[i]), int(rng.integers(1, 4)), -counts[i])[kind])
-        rows.append(points[i])
-        if kind == 4:
-            # To a neighbour on the lattice, as a client's mean moves.
-            rows.append(np.clip(points[i] + (np.arange(d) == rng.integers(d)), 0, top))
-            differences.append(int(counts[i]))
-    for _ in range(int(rng.integers(0, 3)) if len(points) < largest else 0):
-        rows.append(rng.integers(0, top + 1, d))
-        differences.append(int(rng.integers(1, 5)))
-    if rows:
-        follower.change(np.array(rows), np.array(differences))
-
-
-KEPT = {"margins": 10**9, "estimates": 0}
-"""What rows keep, and the features times clusters up to which they keep margins."""
-
-
-@contextmanager
-def rows_keep(what: str) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "BY_MARGINS", KEPT[what])
-        yield
+TOLERANCES = [0.0, 1e-3]
 
 
 @settings(max_examples=800)
@@ -123,6 +32,7 @@ def rows_keep(what: str) -> Iterator[None]:
     heavy=st.booleans(),
     n_init=st.integers(1, 4),
     max_iter=st.sampled_from([1, 2, 3, 300]),
+    tol=st.sampled_from([0.0, 0.0, 1e-4, 1e-2, 0.2]),
     seed=st.integers(0, 2**32),
 )
 def test_updates_equal_full_runs(
@@ -135,6 +45,7 @@ def test_updates_equal_full_runs(
     heavy: bool,
     n_init: int,
     max_iter: int,
+    tol: float,
     seed: int,
 ) -> None:
     """Few levels make ties and equal distances; ``heavy`` weights go up to 10^9."""
@@ -142,7 +53,7 @@ def test_updates_equal_full_runs(
     heavy = heavy and kind == "weighted"
     counts = rng.integers(1, 10**9 if heavy else 6, n)
     aggregate = Histogram.of(rng.integers(0, top + 1, (n, d)), counts)
-    server = ReplayingServer(source_of(kind, top, d), k, n_init=n_init, max_iter=max_iter, tol=0.0)
+    server = ReplayingServer(source_of(kind, top, d), k, n_init=n_init, max_iter=max_iter, tol=tol)
     with rows_keep(kept):
         follower = Follower(server, aggregate)
         for _ in range(12):
@@ -161,13 +72,16 @@ def test_updates_equal_full_runs(
     ],
 )
 @pytest.mark.parametrize("kept", KEPT)
-def test_large_aggregates_and_long_sequences(kept: str, n: int, d: int, k: int, top: int) -> None:
+@pytest.mark.parametrize("tol", TOLERANCES)
+def test_large_aggregates_and_long_sequences(
+    tol: float, kept: str, n: int, d: int, k: int, top: int
+) -> None:
     rng = np.random.default_rng(n + d)
     centres = rng.integers(0, top + 1, (k, d))
     spread = rng.normal(0, top / 12, (n, d))
     points = np.clip(centres[rng.integers(0, k, n)] + spread, 0, top).round().astype(int)
     aggregate = Histogram.of(points, rng.integers(1, 200, n))
-    server = ReplayingServer(source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=0.0)
+    server = ReplayingServer(source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=tol)
     replayed = 0
     with rows_keep(kept):
         follower = Follower(server, aggregate)
@@ -176,6 +90,21 @@ def test_large_aggregates_and_long_sequences(kept: str, n: int, d: int, k: int, 
             assert follower.is_right()
             replayed += server.work.restarts < server.n_init
     assert replayed > 10, "hardly anything was replayed"
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("tol", TOLERANCES)
+@pytest.mark.parametrize("max_iter", [4, 300])
+def test_uniform_noise(kept: str, tol: float, max_iter: int, rng: np.random.Generator) -> None:
+    """Without structure, trajectories diverge after a small change."""
+    top, k = 10_000, 8
+    aggregate = Histogram.of(rng.integers(0, top + 1, (700, 2)), np.ones(700, dtype=np.int64))
+    server = ReplayingServer(source_of("weighted", top, 2), k, n_init=3, max_iter=max_iter, tol=tol)
+    with rows_keep(kept):
+        follower = Follower(server, aggregate)
+        for _ in range(25):
+            random_change(rng, follower, top, 1)
+            assert follower.is_right()
 
 
 @pytest.mark.parametrize("kept", KEPT)
@@ -209,11 +138,6 @@ def test_many_points_come_and_go_at_once(kept: str, rng: np.random.Generator) ->
 
 
 # -- adversarial changes ---------------------------------------------------------------------------
-
-
-def trajectories(replay: engine.Replay) -> Iterator[tuple[np.ndarray, int]]:
-    """The rows of each restart, and how many there are."""
-    yield from zip(replay.runs.where, replay.runs.restarts["length"], strict=True)
 
 
 def at_the_smallest_margin(follower: Follower, rng: np.random.Generator) -> tuple:
@@ -266,12 +190,14 @@ AIMS: dict[str, Callable[[Follower, np.random.Generator], tuple]] = {
 }
 
 
-def attack(aim: str, kept: str, seed: int, *, broken: bool = False) -> Iterator[bool]:
+def attack(
+    aim: str, kept: str, seed: int, *, tol: float = 0.0, broken: bool = False
+) -> Iterator[bool]:
     """Whether the model is right after each of many changes aimed at a weak spot."""
     rng = np.random.default_rng(seed)
     points = rng.integers(0, 16, (150, 2))
     aggregate = Histogram.of(points, rng.integers(1, 12, 150))
-    server = ReplayingServer(source_of("weighted", 15, 2), 6, n_init=5, max_iter=300, tol=0.0)
+    server = ReplayingServer(source_of("weighted", 15, 2), 6, n_init=5, max_iter=300, tol=tol)
     with rows_keep(kept):
         follower = Follower(server, aggregate)
         for _ in range(60):
@@ -297,17 +223,22 @@ def never_give_way(server: ReplayingServer) -> None:
 
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("aim", AIMS)
-def test_aimed_changes_equal_full_runs(aim: str, kept: str, seed: int) -> None:
-    outcomes = list(attack(aim, kept, seed))
+@pytest.mark.parametrize("tol", TOLERANCES)
+def test_aimed_changes_equal_full_runs(tol: float, aim: str, kept: str, seed: int) -> None:
+    outcomes = list(attack(aim, kept, seed, tol=tol))
     assert len(outcomes) > 15
     assert all(outcomes)
 
 
 @pytest.mark.parametrize("kept", KEPT)
-def test_a_broken_margin_check_is_caught(kept: str) -> None:
+@pytest.mark.parametrize("tol", TOLERANCES)
+def test_a_broken_margin_check_is_caught(tol: float, kept: str) -> None:
     """With margins that never give way, no label is looked at again: the tests must notice."""
     outcomes = [
-        right for aim in AIMS for seed in range(3) for right in attack(aim, kept, seed, broken=True)
+        right
+        for aim in AIMS
+        for seed in range(3)
+        for right in attack(aim, kept, seed, tol=tol, broken=True)
     ]
     assert not all(outcomes)
 
@@ -332,12 +263,11 @@ def check_margins(server: ReplayingServer) -> int:
     assert replay is not None
     assert replay.margins is not None
     rows, margins, order = replay.rows, replay.margins, replay.order
-    points = replay.points.shifted[order]
+    points = replay.points.values[order] - replay.points.origin
     checked = 0
     for where, length in trajectories(replay):
-        for above, row in pairwise(where[:length]):
-            sums = rows.sums[above]
-            centres = sums[:, :-1] / sums[:, -1:]
+        for row in where[1:length]:
+            centres = rows.centres[row] - replay.points.origin
             anchors = margins.anchors[row].astype(float)
             assert (margins.drifts[row] >= np.linalg.norm(centres - anchors, axis=1) - 1e-12).all()
             distances = np.linalg.norm(points[:, None] - anchors[None], axis=2)
@@ -378,10 +308,8 @@ def test_the_slack_covers_the_errors_of_two_distances(top: int, rng: np.random.G
     order, origin = replay.order, replay.points.origin
     worst = 0.0
     for where, length in trajectories(replay):
-        row = where[length - 1]
-        sums, labels = replay.rows.sums[row], np.empty(len(order), np.int32)
-        centres = np.empty((k, d))
-        walk.read_out(sums, origin, replay.rows.labels[row], order, centres, labels)
+        above, row = where[length - 2 : length]
+        sums, centres = replay.rows.sums[above], replay.rows.centres[row]
         computed = pairwise_distances(replay.points.values[order], centres)
         for point, distances in zip(replay.points.values[order], computed.tolist(), strict=True):
             for distance, one in zip(distances, sums, strict=True):
@@ -464,18 +392,17 @@ def test_memory_stays_within_its_bound_over_ten_thousand_updates() -> None:
     assert 0 < most <= limit
 
 
-def test_a_tolerance_or_too_few_points_are_run_in_full(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("tol", TOLERANCES)
+def test_too_few_points_are_run_in_full(tol: float, rng: np.random.Generator) -> None:
     aggregate = Histogram.of(rng.integers(0, 30, (50, 2)), rng.integers(1, 9, 50))
-    source = source_of("weighted", 29, 2)
-    for k, tol in ((3, 0.01), (60, 0.0)):
-        server = ReplayingServer(source, k, n_init=2, max_iter=300, tol=tol)
-        follower = Follower(server, aggregate)
-        assert server.cached_bytes == 0
-        for _ in range(5):
-            random_change(rng, follower, 29, 2)
-            assert follower.is_right()
-            assert server.work.distances == server.work.full_distances > 0
-            assert server.work.restarts == 2
+    server = ReplayingServer(source_of("weighted", 29, 2), 60, n_init=2, max_iter=300, tol=tol)
+    follower = Follower(server, aggregate)
+    assert server.cached_bytes == 0
+    for _ in range(5):
+        random_change(rng, follower, 29, 2)
+        assert follower.is_right()
+        assert server.work.distances == server.work.full_distances > 0
+        assert server.work.restarts == 2
 
 
 def test_the_work_of_one_small_change_is_a_small_part_of_a_full_run(

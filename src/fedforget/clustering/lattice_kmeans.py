@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fedforget.arrays import Floats, Ints, Labels
+from fedforget.arrays import Floats, Ints, Labels, UInts
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import Rows, nearest
+from fedforget.clustering.distance import Rows
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.prf import Keys, Secret, keys_of_vectors
 from fedforget.clustering.race import Race, first_row, new_race, run_race
@@ -176,9 +176,63 @@ def _replicate(name: bytes, number: int) -> bytes:
     return name + number.to_bytes(8, "big")
 
 
+@dataclass
+class Moments:
+    """The weight, the sums and the sums of squares of points, exactly.
+
+    They know no order, and points can be added and taken away again.
+
+    Attributes
+    ----------
+    weight : of all points.
+    sums : of w x per feature.
+    squares : of w x^2 per feature, a low and a high word each.
+    """
+
+    weight: int
+    sums: Ints
+    squares: UInts
+
+    @classmethod
+    def of(cls, points: LatticePoints) -> Moments:
+        d = points.coordinates.shape[1]
+        moments = cls(0, np.zeros(d, dtype=np.int64), np.zeros((d, 2), dtype=np.uint64))
+        moments.add(points.coordinates, points.weights)
+        return moments
+
+    def add(self, coordinates: Ints, weights: Ints) -> None:
+        """Add points; those with negative weights are taken away."""
+        self.weight += sum(weights.tolist())
+        kernels.add_moments(coordinates, weights, self.sums, self.squares)
+
+    def mean_variance(self) -> float:
+        """The variance of a feature, averaged over the features, correctly rounded; 0 if none."""
+        n_features = len(self.sums)
+        if not self.weight * n_features:
+            return 0.0
+        words = self.squares.tolist()
+        squares = sum(low for low, _ in words) + (sum(high for _, high in words) << 64)
+        spread = self.weight * squares - sum(total * total for total in self.sums.tolist())
+        # Python rounds a quotient of integers once.
+        variance: float = spread / (self.weight * self.weight * n_features)
+        return variance
+
+
+NO_THRESHOLD = -1.0
+"""Without a tolerance only labels count: no shift is below zero."""
+
+
+def threshold_of(moments: Moments, tol: float) -> float:
+    """The squared shift of all centres up to which Lloyd's iteration stops."""
+    return tol * moments.mean_variance() if tol else NO_THRESHOLD
+
+
 @dataclass(frozen=True)
 class Restarts:
-    """Points that are ready to be clustered several times."""
+    """Points that are ready to be clustered several times.
+
+    ``threshold`` is that of :func:`threshold_of`.
+    """
 
     points: LatticePoints
     rows: Rows
@@ -188,11 +242,11 @@ class Restarts:
     threshold: float
 
     @classmethod
-    def of(cls, points: LatticePoints, n_clusters: int, max_iter: int, tol: float) -> Restarts:
+    def of(
+        cls, points: LatticePoints, n_clusters: int, *, max_iter: int, threshold: float
+    ) -> Restarts:
         coordinates = points.coordinates.astype(np.float64)
         weights = points.weights.astype(np.float64)
-        # Without a tolerance only labels count: no shift is below zero.
-        threshold = tol * _mean_variance(points, coordinates, weights) if tol else -1.0
         return cls(points, Rows(coordinates), weights, n_clusters, max_iter, threshold)
 
     def seed(self, restart: int, *, runners_up: bool = False) -> Race:
@@ -212,7 +266,11 @@ class Restarts:
         return race
 
     def lloyd(self, seeds: Ints, restart: int) -> ServerModel:
-        """Iterate until no label changes.  A cluster that loses all its points keeps its centre."""
+        """Iterate until no label changes, or the centres shift by no more than the threshold.
+
+        The squared shifts of all centres together count.  A cluster that loses all its points keeps
+        its centre.
+        """
         points = self.points
         n, d = self.rows.values.shape
         centres = self.rows.values[seeds]
@@ -231,7 +289,9 @@ class Restarts:
             if moved == 0:
                 break
             before = labels
-            if kernels.recentre(sums, totals, centres) <= self.threshold:
+            last = centres.copy()
+            kernels.recentre(sums, totals, centres)
+            if self.threshold >= 0.0 and kernels.total_shift(last, centres) <= self.threshold:
                 labels, d2 = self.rows.nearest(centres)
                 break
         losses = np.zeros(len(centres))
@@ -243,7 +303,8 @@ def cluster_each(
     points: LatticePoints, n_clusters: int, *, n_init: int, max_iter: int, tol: float
 ) -> list[ServerModel]:
     """K-means++ seeding and Lloyd's iteration, ``n_init`` times."""
-    restarts = Restarts.of(points, n_clusters, max_iter, tol)
+    threshold = threshold_of(Moments.of(points), tol) if tol else NO_THRESHOLD
+    restarts = Restarts.of(points, n_clusters, max_iter=max_iter, threshold=threshold)
     return [
         restarts.lloyd(np.array(restarts.seed(number).rows, dtype=np.int64), number)
         for number in range(n_init)
@@ -256,20 +317,3 @@ def cluster(
     """The best of :func:`cluster_each`: the lowest loss, the first of equals."""
     models = cluster_each(points, n_clusters, n_init=n_init, max_iter=max_iter, tol=tol)
     return min(models, key=lambda model: model.loss)
-
-
-def _mean_variance(points: LatticePoints, coordinates: Floats, weights: Floats) -> float:
-    """The variance of a feature, averaged over the features: the scale that ``tol`` refers to."""
-    n, d = coordinates.shape
-    total: int = points.weights.sum().item()
-    if not total * d:
-        return 0.0
-    everyone = np.zeros(n, dtype=np.int32)
-    sums, totals = np.zeros((1, d), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    kernels.move_points(points.coordinates, points.weights, everyone - 1, everyone, sums, totals)
-    mean = np.zeros((1, d))
-    kernels.recentre(sums, totals, mean)
-    spread = np.zeros(1)
-    kernels.cluster_losses(weights, nearest(coordinates, mean)[1], everyone, spread)
-    variance: float = spread[0].item() / total / d
-    return variance

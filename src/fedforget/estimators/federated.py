@@ -94,8 +94,8 @@ class FederatedKMeans(CentreEstimator):
     max_iter : int, default=300
         Most Lloyd iterations of a restart.
     tol : float, default=0.0
-        Stop when the centres move by less than this, relative to the variance; 0 iterates until
-        no label changes.  With more than 0 the server runs in full after every change.
+        Stop when the squared shifts of all centres together are at most this, relative to the
+        mean variance of a feature; 0 iterates until no label changes.
     n_jobs : int, default=None
         Clients that work at a time, in threads.  The result is the same for any number.
     random_state : int, RandomState or None, default=None

@@ -33,10 +33,12 @@ from fedforget.clustering.kernels.distance import (
 from fedforget.clustering.kernels.index import index_drop, index_find, index_put
 from fedforget.clustering.kernels.lattice import (
     add_fixed_point,
+    add_moments,
     cluster_losses,
     move_points,
     recentre,
     scatter_replicates,
+    total_shift,
 )
 from fedforget.clustering.kernels.race import (
     BLOCK,
@@ -52,6 +54,7 @@ __all__ = [
     "SCREEN",
     "TILE",
     "add_fixed_point",
+    "add_moments",
     "all_within",
     "challenge",
     "cluster_losses",
@@ -76,6 +79,7 @@ __all__ = [
     "siphash_vectors",
     "squared_distance",
     "tied_rows",
+    "total_shift",
     "turn",
     "uniform",
 ]

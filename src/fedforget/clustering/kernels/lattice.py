@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.clustering.kernels.clocks import draw
+from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.compilation import kernel
 
 
@@ -68,19 +69,51 @@ def move_points(points, weights, before, after, sums, totals):
 
 @kernel
 def recentre(sums, totals, centres):
-    """Move each centre to the mean of its points; an empty cluster keeps its place.  OUT: centres.
-
-    Returns the sum of the squared moves.
-    """
-    shift = 0.0
+    """Move each centre to the mean of its points, if it has any.  OUT: centres."""
     for k in range(centres.shape[0]):
         if totals[k] == 0:
             continue
         for t in range(centres.shape[1]):
-            mean = np.float64(sums[k, t]) / np.float64(totals[k])
-            shift += (mean - centres[k, t]) * (mean - centres[k, t])
-            centres[k, t] = mean
-    return shift
+            centres[k, t] = np.float64(sums[k, t]) / np.float64(totals[k])
+
+
+@kernel
+def total_shift(before, after):
+    """The sum of the squared shifts of centres: one by one, each by :func:`squared_distance`."""
+    total = 0.0
+    for k in range(after.shape[0]):
+        total += squared_distance(after[k], before[k])
+    return total
+
+
+@kernel
+def add_moments(points, weights, sums, squares):
+    """Add w x and w x^2 of every feature.  OUT: sums, squares.
+
+    Weights may be negative.  ``squares`` has a low and a high word per feature, a number of 128
+    bits in two's complement.  |w x| is below 2^62, and |x| below 2^52.
+    """
+    half = np.uint64(32)
+    low_half = (np.uint64(1) << half) - np.uint64(1)
+    for i in range(points.shape[0]):
+        for t in range(points.shape[1]):
+            moment = weights[i] * points[i, t]
+            sums[t] += moment
+            one, other = np.uint64(abs(moment)), np.uint64(abs(points[i, t]))
+            a, b, c, d = one >> half, one & low_half, other >> half, other & low_half
+            middle = a * d + b * c
+            low = b * d + (middle << half)
+            high = a * c + (middle >> half)
+            if low < b * d:
+                high += np.uint64(1)
+            if weights[i] < 0:
+                # The complement of both words, plus 1.
+                low = ~low + np.uint64(1)
+                high = ~high + (np.uint64(1) if low == np.uint64(0) else np.uint64(0))
+            squares[t, 0] += low
+            squares[t, 1] += high
+            if squares[t, 0] < low:
+                squares[t, 1] += np.uint64(1)
 
 
 @kernel

@@ -80,13 +80,16 @@ def norm_of(sums):
 
 
 @helper
-def mixed(sums, other):
-    """Inner product of a cluster's mean and the sums of another."""
-    d = sums.shape[0] - 1
-    product = 0.0
-    for c in range(d):
-        product += np.float64(sums[c]) * np.float64(other[c])
-    return product / np.float64(sums[d])
+def count_from(origin, place, shifted):
+    """Count a point or a centre from the origin; returns its squared length there.  OUT: shifted.
+
+    For points this is exact.
+    """
+    norm = 0.0
+    for c in range(origin.shape[0]):
+        shifted[c] = place[c] - origin[c]
+        norm += shifted[c] * shifted[c]
+    return norm
 
 
 @inlined
@@ -96,27 +99,18 @@ def magnitude(norm, radius2):
 
 
 @helper
-def nearest_within(points, sums, scratch, slot, estimates, most):
+def nearest_within(points, centres, scratch, slot, estimates, most):
     """The nearest of the centres whose estimates are at most that; of equals the first.
 
-    Squared distances decide, as in a full run.  ``sums`` are those of the row above.  OUT: scratch.
+    Squared distances decide, as in a full run.  OUT: scratch.
     """
     smallest = np.inf
     nearest = -1
     for k in range(estimates.shape[0]):
         if estimates[k] <= most:
-            need_centre(points, sums, k, scratch)
-            distance = squared_distance(points.values[slot], scratch.centres[k])
+            distance = squared_distance(points.values[slot], centres[k])
             scratch.tally.distances += 1
             if distance < smallest:
                 smallest = distance
                 nearest = k
     return nearest
-
-
-@inlined
-def need_centre(points, sums, k, scratch):
-    """Compute centre k into the scratch space if it is missing.  OUT: scratch."""
-    if not scratch.have[k]:
-        mean_of(sums[k], points.origin, scratch.centres[k])
-        scratch.have[k] = True

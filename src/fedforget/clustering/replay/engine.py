@@ -14,7 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedforget.arrays import Ints, UInts
-from fedforget.clustering.lattice_kmeans import LatticePoints, PointChange, Restarts, ServerModel
+from fedforget.clustering.lattice_kmeans import (
+    NO_THRESHOLD,
+    LatticePoints,
+    Moments,
+    PointChange,
+    Restarts,
+    ServerModel,
+    threshold_of,
+)
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Race
 from fedforget.clustering.replay import walk
@@ -75,6 +83,7 @@ class Task:
     n_clusters: int
     n_init: int
     max_iter: int
+    tol: float
     memory_limit: int
 
 
@@ -86,6 +95,8 @@ class Replay:
         self.names = names
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         self.total = sum(points.weights.tolist())
+        self.moments = Moments.of(points) if task.tol else None
+        self.threshold = self._threshold()
         self.n_rows = 0
         self.absent: dict[int, ServerModel] = {}
         self.dropped: set[int] = set()
@@ -139,20 +150,21 @@ class Replay:
         points = self.points
         n, d = given.coordinates.shape
         points.origin[:] = given.coordinates.sum(axis=0) // n
+        points.base[:] = points.origin
         points.values[:n] = given.coordinates
-        points.shifted[:n] = given.coordinates - points.origin
         points.weights[:n] = given.weights
         points.keys[:n] = np.stack(given.keys, axis=1)
         points.order[:] = np.arange(len(points.order))
-        lengths = (points.shifted * points.shifted).sum(axis=1)
+        shifted = (given.coordinates - points.origin).astype(np.float64)
+        lengths = (shifted * shifted).sum(axis=1)
         points.summary["n"] = n
         reach2 = (points.values * points.values).sum(axis=1).max()
         bound_points(table_of(points), lengths.max(), reach2)
         if self.margins is not None:
-            self.margins.features[:] = points.shifted.T
-            self.margins.lengths[:] = lengths
+            self.margins.features[:, :n] = shifted.T
+            self.margins.lengths[:n] = lengths
         if self.estimates is not None:
-            self.estimates.features[:] = points.shifted.T
+            self.estimates.features[:, :n] = shifted.T
             self.estimates.place[:] = -1
             if len(self.estimates.known) == len(points.order) and n < d * self.task.n_clusters:
                 self._know_everything(self.estimates)
@@ -164,7 +176,7 @@ class Replay:
         estimates.count["known"] = slots
         for begin in range(0, slots, _BATCH):
             some = slice(begin, begin + _BATCH)
-            estimates.products[some] = self.points.shifted[some] @ estimates.features
+            estimates.products[some] = estimates.features[:, some].T @ estimates.features
 
     @property
     def nbytes(self) -> int:
@@ -206,7 +218,13 @@ class Replay:
             points.weights[order],
             Keys(np.ascontiguousarray(keys[:, 0]), np.ascontiguousarray(keys[:, 1])),
         )
-        return Restarts.of(lattice, self.task.n_clusters, self.task.max_iter, 0.0)
+        task = self.task
+        return Restarts.of(
+            lattice, task.n_clusters, max_iter=task.max_iter, threshold=self.threshold
+        )
+
+    def _threshold(self) -> float:
+        return NO_THRESHOLD if self.moments is None else threshold_of(self.moments, self.task.tol)
 
     def _run(self, numbers: Iterable[int], work: Work) -> None:
         """Run restarts from the start; those that cannot be replayed are run without rows."""
@@ -229,10 +247,10 @@ class Replay:
             runs.seeds[number]["runner_up"] = race.runners_up
             pool["free"] -= 1
             runs.where[number, 0] = runs.free[pool["free"]]
-            heads[number] = START, 1, False
+            heads[number] = START, 1, 0, False
         self._replay(_NOTHING, *self._no_points, work)
         for number in np.flatnonzero(heads["status"] == RERUN).tolist():
-            # A cluster ran empty, or the memory ran out.
+            # The memory ran out.
             self._release(number)
             self._run_absent(restarts, number, restarts.seed(number), work)
 
@@ -241,13 +259,15 @@ class Replay:
         model = restarts.lloyd(np.array(race.rows, dtype=np.int64), number)
         self.absent[number] = model
         self.runs.losses["stale"][number] = True
-        self.runs.restarts[number] = ABSENT, 0, False
+        self.runs.restarts[number] = ABSENT, 0, 0, False
         work.distances += self._distances_of(model)
 
     def _replay(self, changed: Ints, coordinates: Ints, keys: UInts, work: Work) -> None:
         """Let the kernel bring every restart with rows up to date, however many rows it takes."""
         task, status = self.task, self.runs.restarts["status"]
-        self._kernel(*self._tables, changed, coordinates, keys, task.max_iter, self.total)
+        self._kernel(
+            *self._tables, changed, coordinates, keys, task.max_iter, self.total, self.threshold
+        )
         tally = self.scratch.tally
         work.points += int(tally["labels"])
         work.distances += int(tally["distances"])
@@ -268,6 +288,8 @@ class Replay:
         if new:
             coordinates = np.array([change.coordinates for change in new])
             keys = np.array([change.key for change in new])
+        if self.moments is not None and changes:
+            self._follow_moments(self.moments, changed, coordinates)
         self._replay(changed, coordinates, keys, work)
         for change in changes:
             if change.after == 0:
@@ -275,6 +297,14 @@ class Replay:
         status = self.runs.restarts["status"].tolist()
         if any(status):
             self._run([number for number, state in enumerate(status) if state != READY], work)
+
+    def _follow_moments(self, moments: Moments, changed: Ints, new: Ints) -> None:
+        """Bring moments and threshold up to date, before the points in the slots are."""
+        slots, before, after, _ = changed.T
+        coordinates = self.points.values[slots].astype(np.int64)
+        coordinates[before == 0] = new
+        moments.add(coordinates, after - before)
+        self.threshold = self._threshold()
 
     def _make_room_for_products(self) -> None:
         """Forget all inner products when there is no room left for those of another point."""
@@ -309,7 +339,7 @@ class Replay:
 
     def model(self) -> ServerModel:
         """The restart with the lowest loss, the first of equals."""
-        runs, rows, points = self.runs, self.rows, self.points
+        runs, rows = self.runs, self.rows
         losses = [(model.loss, number) for number, model in self.absent.items()]
         for number, contends in enumerate(runs.restarts["contends"].tolist()):
             if contends:
@@ -318,10 +348,6 @@ class Replay:
         if best in self.absent:
             return self.absent[best]
         length = int(runs.restarts["length"][best])
-        above, row = runs.where[best, length - 2 : length].tolist()
-        centres = np.empty((self.task.n_clusters, points.values.shape[1]))
-        labels = np.empty(len(self.names), dtype=np.int32)
-        walk.read_out(
-            rows.sums[above], points.origin, rows.labels[row], self.order, centres, labels
-        )
-        return ServerModel(centres, labels, loss, min(length, self.task.max_iter), best)
+        row = int(runs.where[best, length - 1])
+        centres, labels = rows.centres[row].copy(), rows.labels[row][self.order].astype(np.int32)
+        return ServerModel(centres, labels, loss, int(runs.restarts["n_iter"][best]), best)

@@ -10,6 +10,7 @@ import numpy as np
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
     copy,
+    count_from,
     fill,
     magnitude,
     nearest_within,
@@ -27,13 +28,13 @@ WORN = 32.0
 @helper
 def add_point_to_estimates(points, estimates, scratch, slot):
     """Let features and inner products include a new point's.  OUT: estimates, scratch."""
-    column = scratch.column
+    count_from(points.base, points.values[slot], scratch.point)
     for c in range(points.origin.shape[0]):
-        estimates.features[c, slot] = points.shifted[slot, c]
-    if not _know(points, estimates, slot, column):
-        _multiply(points, estimates, slot, column)
+        estimates.features[c, slot] = scratch.point[c]
+    if not _know(points, estimates, scratch, slot):
+        _multiply(points, estimates, scratch, slot)
     for row in range(estimates.count.known):
-        estimates.products[row, slot] = column[estimates.known[row]]
+        estimates.products[row, slot] = scratch.column[estimates.known[row]]
 
 
 @inlined
@@ -70,26 +71,23 @@ def _list_moves(points, rows, scratch, above, row, turn):
 
 
 @helper
-def assign_by_estimates(
-    points, rows, estimates, scratch, changed, seeds, above, row, t, is_old, turn
-):
-    """Bring the labels of a row up to date.  Returns whether no cluster of the row above is empty.
+def assign_by_estimates(points, rows, estimates, scratch, changed, above, row, t, is_old, turn):
+    """Bring the labels of a row up to date.
 
-    ``scratch.touched[1 - turn]`` marks the clusters of the row above that have moved, and
-    ``scratch.touched[turn]`` will mark those of this row.  OUT: rows, estimates, scratch.
+    ``scratch.moved[turn]`` marks the centres that are not where they were, and
+    ``scratch.touched[turn]`` will mark the clusters that have moves.
+    OUT: rows, estimates, scratch.
     """
     touched, listed = scratch.touched[turn], scratch.candidates
     in_doubt = np.int32(0)
     if t > 0:
         in_doubt = _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn)
-        if in_doubt < 0:
-            return False
     elif not is_old:
-        _estimate_seeds(points, estimates, scratch, row, seeds)
+        _estimate_seeds(points, rows, estimates, scratch, row)
     no_moves(scratch, touched)
     if is_old:
         note_changes(rows.labels[row], changed, touched, scratch)
-        _estimate_changed(points, rows, estimates, above, row, changed, t, scratch.centres)
+        _estimate_changed(points, rows, estimates, scratch, above, row, changed, t)
     limit = _limit(estimates.centres[row], points.summary.slack)
     doubtful = 0
     if t == 0 and not is_old:
@@ -105,30 +103,27 @@ def assign_by_estimates(
     for p in range(doubtful):
         slot = listed[p]
         was = np.int64(rows.labels[row, slot])
-        nearest = _settle(points, rows, estimates, scratch, above, row, slot, limit)
+        nearest = _settle(points, rows, estimates, scratch, row, slot, limit)
         if nearest != was:
             relabel(points, scratch, touched, slot, was, nearest)
     scratch.tally.labels += doubtful
-    return True
 
 
 @helper
-def _estimate_seeds(points, estimates, scratch, row, seeds):
+def _estimate_seeds(points, rows, estimates, scratch, row):
     """All points' estimates for the seeds, from scratch.  OUT: the row of estimates, scratch."""
     column = scratch.column
-    for k in range(seeds.shape[0]):
-        seed, centre = points.shifted[seeds[k].slot], estimates.centres[row, k]
-        norm = 0.0
-        for c in range(seed.shape[0]):
-            norm += seed[c] * seed[c]
-        centre.norm = norm
-        centre.error = _fresh_error(norm, points.summary.radius2)
-        fill(column, norm)
-        _add_features(column, -2.0, seed, estimates.features)
+    n_clusters = estimates.centres.shape[1]
+    for k in range(n_clusters):
+        centre = estimates.centres[row, k]
+        centre.norm = count_from(points.base, rows.centres[row, k], scratch.centre)
+        centre.error = _fresh_error(centre.norm, points.summary.radius2)
+        fill(column, centre.norm)
+        _add_features(column, -2.0, scratch.centre, estimates.features)
         copy(column, estimates.columns[row, k])
     fill(estimates.near[row], np.float32(-np.inf))
     fill(estimates.other[row], np.float32(np.inf))
-    scratch.tally.distances += seeds.shape[0] * points.summary.n
+    scratch.tally.distances += n_clusters * points.summary.n
 
 
 # -- centres that have moved -----------------------------------------------------------------------
@@ -136,29 +131,28 @@ def _estimate_seeds(points, estimates, scratch, row, seeds):
 
 @helper
 def _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn):
-    """Bring the estimates of a row up to date with the clusters of the row above.
+    """Bring the estimates of a row up to date with its centres.
 
-    What the touched clusters have gained and lost is in the moves.  Returns how many labels are in
-    doubt (none where no centre moves), or -1 if a cluster is empty.  OUT: estimates, scratch.
+    What clusters of the row above have gained and lost is in the moves.  Returns how many labels
+    are in doubt (none where no centre moves).  OUT: estimates, scratch.
 
     With S and W a centre's sums and weight, a gain of weights m_j at points x_j makes
 
         x.S' = x.S + sum_j m_j x.x_j,  so  e' = a e + (|c'|^2 - a |c|^2) - 2/W' sum_j m_j x.x_j
 
-    for the estimates e and a = W / W'.
+    for the estimates e and a = W / W'.  A cluster that had no points has a = 0, whatever its centre
+    was.  One that has none is estimated from scratch.
     """
-    touched = scratch.touched[1 - turn]
+    moved = scratch.moved[turn]
     # Row 1 of a new run has nothing to follow: the row above has the estimates for the seeds.
     afresh = t == 1 and not is_old
-    d = points.origin.shape[0]
     last = -1
     in_doubt = np.int32(0)
-    for k in range(touched.shape[0]):
-        if touched[k] or afresh:
+    for k in range(moved.shape[0]):
+        if moved[k]:
             last = k
-            in_doubt = np.int32(-1) if rows.sums[above, k, d] == 0 else in_doubt
-    for k in range(last + 1 if in_doubt == 0 else 0):
-        if touched[k] or afresh:
+    for k in range(last + 1):
+        if moved[k]:
             in_doubt = _move_centre(
                 points, rows, estimates, scratch, above, row, k, k == last, afresh
             )
@@ -171,7 +165,11 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
     centre, sums, moves = estimates.centres[row, k], rows.sums[above, k], scratch.moves
     d, radius2 = points.origin.shape[0], points.summary.radius2
     total = np.float64(sums[d])
-    norm = norm_of(sums)
+    is_empty = sums[d] == 0
+    if is_empty:
+        norm = count_from(points.base, rows.centres[row, k], scratch.centre)
+    else:
+        norm = norm_of(sums)
     n_mine = np.int64(0)
     gain = gross = 0.0
     for p in range(scratch.tally.moves):
@@ -193,7 +191,8 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
     error = ratio * centre.error + SINGLE * step
     error += 2.0**-48 * (d + 16.0) * (1.0 + ratio + gross / total) * radius2
     from_scratch = (
-        afresh
+        is_empty
+        or afresh
         or n_mine > d
         or error > WORN * fresh
         or not _know_products(points, estimates, scratch, n_mine)
@@ -224,7 +223,11 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
         )
     if from_scratch:
         scratch.tally.distances += points.summary.n
-        _estimate_column(points, estimates, sums, rows.labels[above], k, norm, column)
+        if is_empty:
+            fill(column, norm)
+            _add_features(column, -2.0, scratch.centre, estimates.features)
+        else:
+            _estimate_column(points, estimates, sums, rows.labels[above], k, norm, column)
     else:
         for i in range(column.shape[0]):
             column[i] = ratio * np.float64(estimated[i]) + constant
@@ -332,22 +335,22 @@ def _store(i, estimate, k, labels, estimates, near, other, bound):
 
 
 @helper
-def _estimate_changed(points, rows, estimates, above, row, changed, t, seeds):
+def _estimate_changed(points, rows, estimates, scratch, above, row, changed, t):
     """New points' estimates for all centres of a row, and none for points that have gone.
 
-    ``seeds`` are the centres of the first row, t = 0.  OUT: estimates.
+    OUT: estimates, scratch.
     """
     for j in range(changed.shape[0]):
         slot = changed[j, 0]
         if changed[j, 1] == 0:
-            point = points.shifted[slot]
+            point = scratch.point
+            count_from(points.base, points.values[slot], point)
             for k in range(estimates.centres.shape[1]):
-                if t == 0:
-                    product = 0.0
-                    for c in range(point.shape[0]):
-                        product += point[c] * (seeds[k, c] - np.float64(points.origin[c]))
+                sums = rows.sums[above, k]
+                if t == 0 or sums[point.shape[0]] == 0:
+                    count_from(points.base, rows.centres[row, k], scratch.centre)
+                    product = _inner(point, scratch.centre)
                 else:
-                    sums = rows.sums[above, k]
                     product = _inner(point, sums) / np.float64(sums[point.shape[0]])
                 centre = estimates.centres[row, k]
                 estimates.columns[row, k, slot] = centre.norm - 2.0 * product
@@ -360,7 +363,7 @@ def _estimate_changed(points, rows, estimates, above, row, changed, t, seeds):
 
 @helper
 def _inner(point, sums):
-    """The inner product of a point and a cluster's sums."""
+    """The inner product of a point and a cluster's sums, or a centre."""
     d = point.shape[0]
     s0 = s1 = s2 = s3 = 0.0
     for group in range(d // 4):
@@ -407,7 +410,7 @@ def _list_doubtful(near, other, limit, listed):
 
 
 @helper
-def _settle(points, rows, estimates, scratch, above, row, slot, limit):
+def _settle(points, rows, estimates, scratch, row, slot, limit):
     """The nearest centre of a point, by its estimates or, where they are close, exactly.
 
     OUT: the slot of the row, scratch.
@@ -416,7 +419,7 @@ def _settle(points, rows, estimates, scratch, above, row, slot, limit):
     lowest, other, nearest = two_lowest(known)
     if other <= lowest + limit:
         first = nearest
-        nearest = nearest_within(points, rows.sums[above], scratch, slot, known, lowest + limit)
+        nearest = nearest_within(points, rows.centres[row], scratch, slot, known, lowest + limit)
         if nearest != first:
             other = lowest
     rows.labels[row, slot] = nearest
@@ -429,15 +432,16 @@ def _settle(points, rows, estimates, scratch, above, row, slot, limit):
 
 
 @helper
-def _multiply(points, estimates, slot, column):
-    """A point's inner products with all points.  OUT: column."""
-    fill(column, 0.0)
-    _add_features(column, 1.0, points.shifted[slot], estimates.features)
+def _multiply(points, estimates, scratch, slot):
+    """A point's inner products with all points.  OUT: scratch (point and column)."""
+    count_from(points.base, points.values[slot], scratch.point)
+    fill(scratch.column, 0.0)
+    _add_features(scratch.column, 1.0, scratch.point, estimates.features)
 
 
 @helper
-def _know(points, estimates, slot, column):
-    """Keep a point's inner products, unless there is no room.  OUT: estimates, column."""
+def _know(points, estimates, scratch, slot):
+    """Keep a point's inner products, unless there is no room.  OUT: estimates, scratch."""
     row = estimates.place[slot]
     if row < 0:
         row = estimates.count.known
@@ -446,8 +450,8 @@ def _know(points, estimates, slot, column):
         estimates.place[slot] = row
         estimates.count.known = row + 1
         estimates.known[row] = slot
-    _multiply(points, estimates, slot, column)
-    copy(column, estimates.products[row])
+    _multiply(points, estimates, scratch, slot)
+    copy(scratch.column, estimates.products[row])
     return True
 
 
@@ -460,7 +464,7 @@ def _know_products(points, estimates, scratch, n_mine):
     for q in range(n_mine):
         slot = scratch.moves[scratch.mine[q]].slot
         if estimates.place[slot] < 0:
-            if not _know(points, estimates, slot, scratch.column):
+            if not _know(points, estimates, scratch, slot):
                 return False
             scratch.tally.distances += points.summary.n
     return True

@@ -60,8 +60,8 @@ class ReplayingServer:
         points = self.source.points_of(aggregate)
         self.work = Work()
         n = len(points.weights)
-        if self.tol or n < self.n_clusters or self.n_clusters > MOST_CLUSTERS:
-            # An early stop, few points, or labels too large to keep: there is nothing to replay.
+        if n < self.n_clusters or self.n_clusters > MOST_CLUSTERS:
+            # Few points, or labels too large to keep: there is nothing to replay.
             models = cluster_each(
                 points,
                 self.n_clusters,
@@ -72,7 +72,7 @@ class ReplayingServer:
             distances = sum((model.n_iter + 1) * n * len(model.centres) for model in models)
             self.work = Work(0, distances, distances, self.n_init)
             return min(models, key=lambda model: model.loss)
-        task = Task(self.n_clusters, self.n_init, self.max_iter, self.memory_limit)
+        task = Task(self.n_clusters, self.n_init, self.max_iter, self.tol, self.memory_limit)
         self._replay = Replay(task, points, self.source.names_of(aggregate), self.work)
         self.work.full_distances = self._replay.full_distances()
         return self._replay.model()

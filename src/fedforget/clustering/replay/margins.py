@@ -11,7 +11,7 @@ from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
-    copy,
+    count_from,
     fill,
     largest,
     magnitude,
@@ -29,13 +29,10 @@ PATIENCE = 32
 
 @helper
 def add_point_to_margins(points, margins, scratch, slot):
-    """Let the features include a new point's.  OUT: margins."""
-    length = 0.0
+    """Let the features include a new point's.  OUT: margins, scratch."""
+    margins.lengths[slot] = count_from(points.base, points.values[slot], scratch.point)
     for c in range(points.origin.shape[0]):
-        value = points.shifted[slot, c]
-        margins.features[c, slot] = value
-        length += value * value
-    margins.lengths[slot] = length
+        margins.features[c, slot] = scratch.point[c]
 
 
 @inlined
@@ -51,23 +48,21 @@ def begin_by_margins(points, rows, margins, scratch, where, t, is_first, turn):
 
 
 @helper
-def assign_by_margins(points, rows, margins, scratch, changed, seeds, above, row, t, is_old, turn):
-    """Bring the labels of a row up to date.  Returns whether no cluster of the row above is empty.
+def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is_old, turn):
+    """Bring the labels of a row up to date.
 
     While the two centres that have moved most have together moved by less than the row's cut, the
-    listed points alone can have changed their labels.  ``scratch.touched[1 - turn]`` marks the
-    clusters of the row above that have moved, ``scratch.touched[turn]`` will mark those of this
-    row.  OUT: rows, margins, scratch.
+    listed points alone can have changed their labels.  ``scratch.moved[turn]`` marks the centres
+    that are not where they were, ``scratch.touched[turn]`` will mark the clusters that have moves.
+    OUT: rows, margins, scratch.
     """
-    before, touched = scratch.touched[1 - turn], scratch.touched[turn]
+    before, touched = scratch.moved[turn], scratch.touched[turn]
     labels, reserves = rows.labels[row], margins.reserves[row]
     drifts, kept = margins.drifts[row], margins.rows[row]
     most = next_ = moved = 0.0
     for k in range(drifts.shape[0]):
         if before[k]:
-            if rows.sums[above, k, points.origin.shape[0]] == 0:
-                return False
-            drifts[k] = _drift(rows.sums[above, k], margins.anchors[row, k])
+            drifts[k] = _drift(rows.centres[row, k], points.base, margins.anchors[row, k])
             moved = max(moved, drifts[k])
         next_ = max(next_, min(most, drifts[k]))
         most = max(most, drifts[k])
@@ -85,24 +80,19 @@ def assign_by_margins(points, rows, margins, scratch, changed, seeds, above, row
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, 2])
     is_calm = is_old and most + next_ < kept.cut and kept.debt * PATIENCE < labels.shape[0]
     if is_calm:
-        _settle_border(points, rows, margins, scratch, above, row, most, next_, moved, turn)
+        _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn)
         for c in range(changed.shape[0]):
             slot = changed[c, 0]
             left = np.float64(reserves[slot]) - kept.spent
             if changed[c, 1] == 0 and left <= kept.cut:
-                _let_in(points, rows, margins, scratch, above, row, slot, turn)
-        return True
-    if t == 0:
-        _take_seeds(points.shifted, seeds, margins.anchors[row], drifts)
-    elif not _take_anchors(rows.sums[above], margins.anchors[row], drifts):
-        return False
-    drift = most + next_
-    _take_margins(points, rows, margins, scratch, above, row, drift, not is_old, turn)
+                _let_in(points, rows, margins, scratch, row, slot, turn)
+        return
+    _take_anchors(rows.centres[row], points.base, margins.anchors[row], drifts)
+    _take_margins(points, rows, margins, scratch, row, most + next_, not is_old, turn)
     if t == 0:
         # Seeds do not move: these margins are good for ever.
         fill(margins.border_margins[row], np.float32(np.inf))
         kept.cut = np.inf
-    return True
 
 
 @inlined
@@ -122,23 +112,22 @@ def _inherit(labels, reserves, slot, arrival):
 
 
 @helper
-def _drift(sums, anchor):
-    """How far a cluster's mean is from an anchor, at most."""
+def _drift(centre, origin, anchor):
+    """How far a centre is from an anchor, at most."""
     d = anchor.shape[0]
-    share = 1.0 / np.float64(sums[d])
     s0 = s1 = s2 = s3 = 0.0
     for group in range(d // 4):
         c = group * 4
-        e0 = np.float64(sums[c]) * share - anchor[c]
-        e1 = np.float64(sums[c + 1]) * share - anchor[c + 1]
-        e2 = np.float64(sums[c + 2]) * share - anchor[c + 2]
-        e3 = np.float64(sums[c + 3]) * share - anchor[c + 3]
+        e0 = (centre[c] - origin[c]) - anchor[c]
+        e1 = (centre[c + 1] - origin[c + 1]) - anchor[c + 1]
+        e2 = (centre[c + 2] - origin[c + 2]) - anchor[c + 2]
+        e3 = (centre[c + 3] - origin[c + 3]) - anchor[c + 3]
         s0 += e0 * e0
         s1 += e1 * e1
         s2 += e2 * e2
         s3 += e3 * e3
     for c in range(d - d % 4, d):
-        e0 = np.float64(sums[c]) * share - anchor[c]
+        e0 = (centre[c] - origin[c]) - anchor[c]
         s0 += e0 * e0
     return np.sqrt((s0 + s2) + (s1 + s3)) * SCREEN
 
@@ -147,12 +136,12 @@ def _drift(sums, anchor):
 
 
 @helper
-def _settle_border(points, rows, margins, scratch, above, row, most, next_, moved, turn):
+def _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn):
     """Settle the listed points whose margins are used up.  OUT: rows, margins, scratch.
 
-    Labels were right before the clusters of the row above have changed, so a point of a cluster
-    that has not has to be compared with these alone.  ``moved`` is the largest of their drifts,
-    ``most`` and ``next_`` are those of all.
+    Labels were right before centres have moved, so a point whose own centre has not has to be
+    compared with these alone.  ``moved`` is the largest of their drifts, ``most`` and ``next_`` are
+    those of all.
     """
     drifts, listed = margins.drifts[row], margins.border_margins[row]
     bound = np.float32((most + next_) * (1.0 + 1e-6))
@@ -161,7 +150,7 @@ def _settle_border(points, rows, margins, scratch, above, row, most, next_, move
         hits += np.int32(1) if listed[p] <= bound else np.int32(0)
     if hits == 0:
         return
-    before, touched = scratch.touched[1 - turn], scratch.touched[turn]
+    before, touched = scratch.moved[turn], scratch.touched[turn]
     labels, reserves = rows.labels[row], margins.reserves[row]
     settled = 0
     for p in range(BORDER):
@@ -180,7 +169,7 @@ def _settle_border(points, rows, margins, scratch, above, row, most, next_, move
             continue
         settled += 1
         nearest = _nearest_of(
-            points, rows, drifts, scratch, above, row, slot, own, margin, before, not before[own]
+            points, rows, drifts, scratch, row, slot, own, margin, before, not before[own]
         )
         if nearest != own:
             labels[slot] = nearest
@@ -193,58 +182,57 @@ def _settle_border(points, rows, margins, scratch, above, row, most, next_, move
 
 
 @helper
-def _nearest_of(points, rows, drifts, scratch, above, row, slot, own, margin, moved, only_moved):
+def _nearest_of(points, rows, drifts, scratch, row, slot, own, margin, moved, only_moved):
     """The nearest centre of a point, except for those that its margin rules out.  OUT: scratch.
 
     ``only_moved`` leaves out, too, those that ``moved`` does not mark; its own counts in any case.
-    Estimates in double precision tell most centres apart; squared distances tell the others.  At
-    the seeds, where no row is above, there are no sums to make estimates of.
+    Estimates in double precision tell most centres apart; squared distances tell the others.
     """
     estimates = scratch.column[: drifts.shape[0]]
-    sums = rows.sums[above]
+    centres = rows.centres[row]
     limit = 2.0**-48 * (points.origin.shape[0] + 16.0) * points.summary.radius2
     limit = points.summary.slack + limit
     for k in range(drifts.shape[0]):
         estimates[k] = np.inf
         if k == own or ((moved[k] or not only_moved) and drifts[own] + drifts[k] >= margin):
-            estimates[k] = 0.0
-            if above != row:
-                estimates[k] = _estimate(points.shifted[slot], sums[k])
+            estimates[k] = _estimate(points.values[slot], centres[k], points.base)
             scratch.tally.distances += 1
     lowest, other, nearest = two_lowest(estimates)
     if other <= lowest + limit:
-        nearest = nearest_within(points, sums, scratch, slot, estimates, lowest + limit)
+        nearest = nearest_within(points, centres, scratch, slot, estimates, lowest + limit)
     return nearest
 
 
 @helper
-def _estimate(point, sums):
-    """|c|^2 - 2 x.c for a point and the mean c of a cluster, by its sums."""
+def _estimate(point, centre, origin):
+    """|c|^2 - 2 x.c for a point x and a centre c, both counted from the origin."""
     d = point.shape[0]
     n0 = n1 = n2 = n3 = 0.0
     s0 = s1 = s2 = s3 = 0.0
     for group in range(d // 4):
         c = group * 4
-        x0, x1 = np.float64(sums[c]), np.float64(sums[c + 1])
-        x2, x3 = np.float64(sums[c + 2]), np.float64(sums[c + 3])
+        o0, o1 = origin[c], origin[c + 1]
+        o2, o3 = origin[c + 2], origin[c + 3]
+        x0, x1 = centre[c] - o0, centre[c + 1] - o1
+        x2, x3 = centre[c + 2] - o2, centre[c + 3] - o3
         n0 += x0 * x0
         n1 += x1 * x1
         n2 += x2 * x2
         n3 += x3 * x3
-        s0 += point[c] * x0
-        s1 += point[c + 1] * x1
-        s2 += point[c + 2] * x2
-        s3 += point[c + 3] * x3
+        s0 += (point[c] - o0) * x0
+        s1 += (point[c + 1] - o1) * x1
+        s2 += (point[c + 2] - o2) * x2
+        s3 += (point[c + 3] - o3) * x3
     for c in range(d - d % 4, d):
-        x0 = np.float64(sums[c])
+        o0 = origin[c]
+        x0 = centre[c] - o0
         n0 += x0 * x0
-        s0 += point[c] * x0
-    share = 1.0 / np.float64(sums[d])
-    return (((n0 + n2) + (n1 + n3)) * share - 2.0 * ((s0 + s2) + (s1 + s3))) * share
+        s0 += (point[c] - o0) * x0
+    return ((n0 + n2) + (n1 + n3)) - 2.0 * ((s0 + s2) + (s1 + s3))
 
 
 @helper
-def _let_in(points, rows, margins, scratch, above, row, slot, turn):
+def _let_in(points, rows, margins, scratch, row, slot, turn):
     """Give a new point its label, its margin, and its place on the list.
 
     OUT: rows, margins, scratch.
@@ -252,8 +240,9 @@ def _let_in(points, rows, margins, scratch, above, row, slot, turn):
     touched = scratch.touched[turn]
     drifts, kept = margins.drifts[row], margins.rows[row]
     distances = scratch.column[: drifts.shape[0]]
+    count_from(points.base, points.values[slot], scratch.point)
     for k in range(drifts.shape[0]):
-        distances[k] = squared_distance(points.shifted[slot], margins.anchors[row, k])
+        distances[k] = squared_distance(scratch.point, margins.anchors[row, k])
     first, second, own = two_lowest(distances)
     moved = 0.0
     for k in range(drifts.shape[0]):
@@ -263,7 +252,7 @@ def _let_in(points, rows, margins, scratch, above, row, slot, turn):
     nearest = own
     if margin <= drifts[own] + moved:
         nearest = _nearest_of(
-            points, rows, drifts, scratch, above, row, slot, own, margin, touched, np.bool_(False)
+            points, rows, drifts, scratch, row, slot, own, margin, touched, np.bool_(False)
         )
     if nearest != own or margin <= 0.0:
         margin = -np.inf
@@ -294,30 +283,17 @@ def _root(slack):
 # -- taking margins --------------------------------------------------------------------------------
 
 
-@inlined
-def _take_seeds(shifted, seeds, anchors, drifts):
-    """Let the seeds be the anchors, for ever.  OUT: anchors, drifts."""
-    for k in range(seeds.shape[0]):
-        seed, anchor = shifted[seeds[k].slot], anchors[k]
-        copy(seed, anchor)
-        drifts[k] = np.sqrt(squared_distance(seed, anchor)) * SCREEN
-
-
 @helper
-def _take_anchors(sums, anchors, drifts):
-    """Let the means of clusters be the anchors; False if one is empty.  OUT: anchors, drifts."""
-    d = anchors.shape[1]
+def _take_anchors(centres, origin, anchors, drifts):
+    """Let the centres be the anchors.  OUT: anchors, drifts."""
     for k in range(anchors.shape[0]):
-        if sums[k, d] == 0:
-            return False
-        for c in range(d):
-            anchors[k, c] = np.float64(sums[k, c]) / np.float64(sums[k, d])
-        drifts[k] = _drift(sums[k], anchors[k])
-    return True
+        for c in range(anchors.shape[1]):
+            anchors[k, c] = centres[k, c] - origin[c]
+        drifts[k] = _drift(centres[k], origin, anchors[k])
 
 
 @helper
-def _take_margins(points, rows, margins, scratch, above, row, drift, everyone, turn):
+def _take_margins(points, rows, margins, scratch, row, drift, everyone, turn):
     """Labels and margins for new anchors, which are off the old by no more than ``drift``.
 
     That is, two of them together.  Points with ample margins keep what the drift leaves of them,
@@ -354,7 +330,7 @@ def _take_margins(points, rows, margins, scratch, above, row, drift, everyone, t
         _gather(features, lengths, slots, width, margins.gathered, margins.gathered_lengths)
         features, lengths = margins.gathered, margins.gathered_lengths
     _measure(features, lengths, width, margins.anchors[row], points.summary, margins)
-    met = _take_labels(points, rows, margins, scratch, above, row, count, turn)
+    met = _take_labels(points, rows, margins, scratch, row, count, turn)
     _list_border(
         margins.border[row],
         margins.border_margins[row],
@@ -502,7 +478,7 @@ def _margins_of(near, other, lengths, twice, pad, away, margins):
 
 
 @helper
-def _take_labels(points, rows, margins, scratch, above, row, count, turn):
+def _take_labels(points, rows, margins, scratch, row, count, turn):
     """Let the first ``count`` candidates have the labels and margins that were measured.
 
     Those without a margin are settled.  Returns how many points there are among them.
@@ -528,7 +504,6 @@ def _take_labels(points, rows, margins, scratch, above, row, count, turn):
                 rows,
                 drifts,
                 scratch,
-                above,
                 row,
                 slot,
                 now,

@@ -5,24 +5,29 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.replay.arithmetic import fill, mixed, need_centre, norm_of
+from fedforget.clustering.replay.arithmetic import fill
 from fedforget.clustering.replay.state import READY
 from fedforget.compilation import helper, inlined
 
 
 @helper
-def estimate_losses(above, sums, losses, touched, before, everything):
+def estimate_losses(centres, origin, sums, losses, touched, moved, everything):
     """Follow the losses of clusters that have changed, or whose centres have.  OUT: losses.
 
-    ``above`` holds the sums of the last row but one, ``sums`` those of the last.
+    ``centres`` and ``sums`` are those of the last row.
     """
-    d = sums.shape[1] - 1
+    d = origin.shape[0]
     for k in range(touched.shape[0]):
-        if touched[k] or before[k] or everything:
+        if touched[k] or moved[k] or everything:
             losses[k].stale = True
             # The sum of w (|c|^2 - 2 x.c); that of w |x|^2 is the same for every restart.
             weight = np.float64(sums[k, d])
-            losses[k].about = weight * norm_of(above[k]) - 2.0 * mixed(above[k], sums[k])
+            norm = product = 0.0
+            for c in range(d):
+                coordinate = centres[k, c] - origin[c]
+                norm += coordinate * coordinate
+                product += coordinate * np.float64(sums[k, c])
+            losses[k].about = weight * norm - 2.0 * product
 
 
 @helper
@@ -37,7 +42,8 @@ def settle_outcomes(points, rows, runs, scratch, total):
         if runs.restarts[r].status == READY:
             lowest = min(lowest, _about(runs.losses[r]))
     terms = points.summary.n + points.origin.shape[0] + n_clusters + 64.0
-    margin = 2.0**-48 * terms * np.float64(total) * points.summary.radius2
+    margin = 2.0**-48 * terms * np.float64(total)
+    margin *= points.summary.radius2 + points.summary.reach2
     for r in range(n_restarts):
         restart = runs.restarts[r]
         restart.contends = (
@@ -46,9 +52,8 @@ def settle_outcomes(points, rows, runs, scratch, total):
             and not _has_twin(rows, runs, r, scratch.twin)
         )
         if restart.contends:
-            last = restart.length - 1
-            above, row = runs.where[r, last - 1], runs.where[r, last]
-            _add_losses(points, rows.sums[above], rows.labels[row], runs.losses[r], scratch)
+            row = runs.where[r, restart.length - 1]
+            _add_losses(points, rows.centres[row], rows.labels[row], runs.losses[r], scratch)
         scratch.tally.rows += restart.length
 
 
@@ -75,20 +80,32 @@ def _has_twin(rows, runs, r, twin):
         if (
             runs.restarts[earlier].contends
             and rows.witness[other] < 0
-            and _same_clusters(rows.labels[last], rows.labels[other], twin)
+            and _count_filled(rows.sums[last]) == _count_filled(rows.sums[other])
+            and _same_clusters(rows.labels[last], rows.labels[other], rows.sums[last], twin)
         ):
             return True
     return False
 
 
+@helper
+def _count_filled(sums):
+    """How many clusters have points."""
+    count = 0
+    for k in range(sums.shape[0]):
+        count += 1 if sums[k, sums.shape[1] - 1] > 0 else 0
+    return count
+
+
 @inlined
-def _same_clusters(one, two, twin):
+def _same_clusters(one, two, sums, twin):
     """Whether labels differ by nothing but the clusters' numbers.  OUT: twin.
 
-    No cluster is empty.  The last entry of ``twin`` is for slots without a point, of label -1.
+    Both have equally many clusters with points, and ``sums`` are those of the first.  So if every
+    cluster of the first lies in one of the second, no two of them lie in the same.  The last entry
+    of ``twin`` is for slots without a point, of label -1.
     """
     fill(twin, np.int32(-1))
-    missing = twin.shape[0] - 1
+    missing = _count_filled(sums)
     for slot in range(one.shape[0]):
         if missing == 0:
             break
@@ -102,16 +119,14 @@ def _same_clusters(one, two, twin):
 
 
 @helper
-def _add_losses(points, above, labels, losses, scratch):
+def _add_losses(points, centres, labels, losses, scratch):
     """Losses of a restart's stale clusters, point by point in canonical order.
 
-    ``above`` holds the sums that make its centres.  OUT: losses, scratch.
+    OUT: losses, scratch.
     """
-    fill(scratch.have, np.bool_(False))
     for k in range(losses.shape[0]):
         if losses[k].stale:
             losses[k].exact = 0.0
-            need_centre(points, above, k, scratch)
     count = 0
     for p in range(points.summary.n):
         slot = points.order[p]
@@ -119,7 +134,7 @@ def _add_losses(points, above, labels, losses, scratch):
         count += 1 if losses[labels[slot]].stale else 0
     for p in range(count):
         slot = scratch.candidates[p]
-        distance = squared_distance(points.values[slot], scratch.centres[labels[slot]])
+        distance = squared_distance(points.values[slot], centres[labels[slot]])
         losses[labels[slot]].exact += np.float64(points.weights[slot]) * distance
     for k in range(losses.shape[0]):
         losses[k].stale = False

@@ -59,7 +59,6 @@ def _put_point(points, slot, coordinates, key):
         value = np.float64(coordinates[c])
         shifted = np.float64(coordinates[c] - points.origin[c])
         points.values[slot, c] = value
-        points.shifted[slot, c] = shifted
         radius2 += shifted * shifted
         reach2 += value * value
     _widen(points.summary, d, radius2, reach2)
@@ -86,7 +85,7 @@ def find_companions(points, changed, arrivals):
         for other in range(changed.shape[0]):
             if changed[other, 2] == 0:
                 slot = changed[other, 0]
-                distance = squared_distance(points.shifted[changed[c, 0]], points.shifted[slot])
+                distance = squared_distance(points.values[changed[c, 0]], points.values[slot])
                 if distance < nearest:
                     nearest = distance
                     arrivals[c].companion = slot
@@ -100,4 +99,5 @@ def _widen(summary, d, radius2, reach2):
     OUT: summary.
     """
     summary.radius2 = max(summary.radius2, (1.0 + 1e-9) * radius2)
-    summary.slack = max(summary.slack, 2.0**-47 * (d + 16.0) * (1.0 + 1e-9) * reach2)
+    summary.reach2 = max(summary.reach2, (1.0 + 1e-9) * reach2)
+    summary.slack = max(summary.slack, 2.0**-47 * (d + 16.0) * summary.reach2)

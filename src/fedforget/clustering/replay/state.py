@@ -94,12 +94,12 @@ def record(**fields: type) -> np.dtype[Any]:
 
 Real, Single, Int, Word = np.float64, np.float32, np.int64, np.uint64
 
-SUMMARY = record(n=Int, radius2=Real, slack=Real)
+SUMMARY = record(n=Int, radius2=Real, reach2=Real, slack=Real)
 ROW_OF_MARGINS = record(spent=Real, cut=Real, debt=Int)
 CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
 POOL = record(free=Int)
-RESTART = record(status=Int, length=Int, contends=np.bool_)
+RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
 SEED = record(slot=Int, score=Real, runner_up=Real)
 LOSS = record(about=Real, exact=Real, stale=np.bool_)
 MOVE = record(slot=Int, cluster=Int, weight=Int)
@@ -110,35 +110,42 @@ TALLY = record(labels=Int, distances=Int, rows=Int, moves=Int)
 class Points(NamedTuple):
     """Points in slots.  A slot of weight 0 holds no point.
 
-    values, shifted : coordinates, and the same counted from ``origin``, a point in their midst.
+    values : coordinates.
+    origin, base : a point in their midst, as integers and as real numbers; *shifted* coordinates
+        are counted from it.
     weights, keys : those of the points; a key is two words.
     order : begins with the slots in use, in canonical order.
-    summary : ``n`` points; ``radius2`` bounds the squared lengths of the shifted coordinates, and
-        ``slack`` the errors of two squared distances together, as they are computed.
+    summary : ``n`` points; ``radius2`` bounds the squared lengths of the shifted coordinates,
+        ``reach2`` those counted from zero, and ``slack`` the errors of two squared distances
+        together, as they are computed.
     """
 
     values: Annotated[Any, of(Real, "slots", "features")]
-    shifted: Annotated[Any, of(Real, "slots", "features")]
     weights: Annotated[Any, of(Int, "slots")]
     keys: Annotated[Any, of(Word, "slots", "both")]
     order: Annotated[Any, of(Int, "slots")]
     origin: Annotated[Any, of(Int, "features")]
+    base: Annotated[Any, of(Real, "features")]
     summary: Annotated[Any, of(SUMMARY)]
 
 
 class Assignments(NamedTuple):
     """A pool of rows.  A row is one assignment of Lloyd's iteration.
 
-    The centres of a row are the seeds, or the means of the clusters of the row above it.
-
+    centres : the seeds, or the means of the clusters of the row above; a cluster that has no points
+        there keeps the centre that it had there.  Counted from zero, as in a full run.
     labels : the cluster of each slot; -1 for a slot without a point.
     sums : of each cluster the sums of the shifted coordinates and, in the last column, the weight.
     witness : a slot whose label differs from that in the row above; -1 if there is none.
+    shifts : by how much each centre differs from that of the row above, squared; where there is a
+        tolerance.
     """
 
+    centres: Annotated[Any, of(Real, "rows", "clusters", "features")]
     labels: Annotated[Any, of(np.int16, "rows", "slots")]
     sums: Annotated[Any, of(Int, "rows", "clusters", "features_and_weight")]
     witness: Annotated[Any, of(Int, "rows")]
+    shifts: Annotated[Any, of(Real, "rows", "clusters")]
 
 
 class Margins(NamedTuple):
@@ -216,8 +223,8 @@ class Runs(NamedTuple):
 
     where : row t of restart r is row ``where[r, t]`` of the pool, for t below its ``length``.
     free, pool : ``free[:pool.free]`` lists the rows of the pool that are nobody's.
-    restarts : of each its ``status``, its ``length`` and whether it ``contends``: only such a
-        restart may be the first to have the lowest loss.
+    restarts : of each its ``status``, its ``length``, the iterations that a full run counts, and
+        whether it ``contends``: only such a restart may be the first to have the lowest loss.
     seeds : their ``slot`` and ``score``, and a bound on the score of the ``runner_up``.
     losses : of each cluster; ``about`` is off by rounding and, over a restart, a constant, and
         ``exact`` is added up as in a full run, of restarts that contend, unless it is ``stale``.
@@ -239,8 +246,9 @@ class Scratch(NamedTuple):
     moves : what the clusters of a row have gained, or with a negative weight lost, against what
         they were.
     mine : the moves of one cluster.
-    touched : room to mark, for two rows, the clusters that have moves.
-    centres, have : centres of a row, and which of them have been computed.
+    touched, moved : room to mark, for two rows, the clusters that have moves, and the centres that
+        are not where they were.
+    centre, point : one of them, counted from the origin.
     arrivals : of each changed point that comes a ``companion`` that goes, and how far ``apart``
         they are.
     twin : of each cluster, and of slots without a point, the cluster of another restart.
@@ -252,8 +260,9 @@ class Scratch(NamedTuple):
     moves: Annotated[Any, of(MOVE, "moves")]
     mine: Annotated[Any, of(Int, "moves")]
     touched: Annotated[Any, of(np.bool_, "both", "clusters")]
-    centres: Annotated[Any, of(Real, "clusters", "features")]
-    have: Annotated[Any, of(np.bool_, "clusters")]
+    moved: Annotated[Any, of(np.bool_, "both", "clusters")]
+    centre: Annotated[Any, of(Real, "features")]
+    point: Annotated[Any, of(Real, "features")]
     arrivals: Annotated[Any, of(ARRIVAL, "slots")]
     twin: Annotated[Any, of(np.int32, "clusters_and_none")]
     candidates: Annotated[Any, of(Int, "candidates")]

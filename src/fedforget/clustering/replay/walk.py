@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.replay.arithmetic import copy, fill, mean_of, take
 from fedforget.clustering.replay.estimates import (
     add_point_to_estimates,
@@ -48,7 +49,7 @@ class Strategy(NamedTuple):
     add_point : let it know a point that comes.
     meet_changes : what is to be done before any row is looked at.
     begin : let a new row start with what the row above knows.
-    assign : bring the labels of a row up to date, and note the moves; False if a cluster is empty.
+    assign : bring the labels of a row up to date with its centres, and note the moves.
     """
 
     name: str
@@ -86,7 +87,7 @@ def replay_by(strategy: Strategy) -> Function:
     changed : rows (slot, old weight, new weight, place in the canonical order); a point that comes
         or goes has the old or new weight 0.
     coordinates, keys : those of the points that come.
-    max_iter : of Lloyd's iteration.
+    max_iter, threshold : of Lloyd's iteration; the threshold is negative without a tolerance.
     total : the weight of all points after the change.
     """
     _, _, add_point, meet_changes, begin, assign = strategy
@@ -95,7 +96,7 @@ def replay_by(strategy: Strategy) -> Function:
 
     def replay(
         points_table, rows_table, kept_table, runs_table, scratch_table,
-        changed, coordinates, keys, max_iter, total,
+        changed, coordinates, keys, max_iter, total, threshold,
     ):  # fmt: skip
         """Let some points change, and bring every recorded restart up to date.  OUT: the state."""
         points, rows, kept = points_of(points_table), rows_of(rows_table), kept_of(kept_table)
@@ -116,13 +117,13 @@ def replay_by(strategy: Strategy) -> Function:
                 restart.status = RERUN
             # 3. The rows of the others follow the change.
             elif restart.status == READY or restart.status == GROW or restart.status == START:
-                walk(points, rows, kept, runs, scratch, changed, r, max_iter)
+                walk(points, rows, kept, runs, scratch, changed, r, max_iter, threshold)
 
         # 4. The lowest loss.
         settle_outcomes(points, rows, runs, scratch, total)
 
     @inlined
-    def walk(points, rows, kept, runs, scratch, changed, r, max_iter):
+    def walk(points, rows, kept, runs, scratch, changed, r, max_iter, threshold):
         """Bring one restart up to date, row by row.  OUT: the state.
 
         The rows that are there follow the changes.  Further ones, if it takes any, start as copies
@@ -136,6 +137,7 @@ def replay_by(strategy: Strategy) -> Function:
         t = length if restart.status == GROW else 0
         turn = np.int64(0)
         fill(scratch.touched[turn], np.bool_(False))
+        fill(scratch.moved[turn], np.bool_(False))
         scratch.tally.moves = 0
         going = True
         while going:
@@ -148,23 +150,25 @@ def replay_by(strategy: Strategy) -> Function:
                 begin(points, rows, kept, scratch, where, t, t == length, turn)
             row = where[t]
             above = where[t - 1] if t > 0 else row
-            fill(scratch.have, np.bool_(False))
-            if t == 0 and (not is_old or _has_newcomers(changed)):
-                _use_seeds(points, seeds, scratch)
-
-            # 3a. Centres have moved with the clusters of the row above; labels follow.
             turn = 1 - turn
-            if not assign(points, rows, kept, scratch, changed, seeds, above, row, t, is_old, turn):
-                restart.length = t + 1 if not is_old else length
-                restart.status = RERUN
-                break
-            # 3b. The clusters of this row follow their labels.
+
+            # 3a. Centres follow the clusters of the row above.
+            _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn)
+            is_still = False
+            if t > 0 and threshold >= 0.0:
+                is_still = _total_shift(rows, scratch, above, row, is_old, turn) <= threshold
+            # 3b. Labels follow the centres.
+            assign(points, rows, kept, scratch, changed, above, row, t, is_old, turn)
+            # 3c. The clusters of this row follow their labels.
             _move_clusters(points, rows.sums[row], scratch)
-            # 3c. A row that equals the row above is the last one.
+            # 3d. A row whose labels equal those of the row above is the last one, and so is one
+            # whose centres hardly differ.
             if t > 0:
                 rows.witness[row] = _differ(rows.labels[above], rows.labels[row], rows.witness[row])
-            if rows.witness[row] < 0 or t == max_iter:
-                _end_run(rows, runs, scratch, r, t, turn)
+            if rows.witness[row] < 0 or is_still or t == max_iter:
+                # A full run does not count the iteration in which it assigns for the last time.
+                restart.n_iter = t if is_still or t == max_iter else t + 1
+                _end_run(points, rows, runs, scratch, r, t, turn)
                 going = False
             t += 1
 
@@ -174,23 +178,6 @@ def replay_by(strategy: Strategy) -> Function:
 
 replay_by_margins = replay_by(BY_MARGINS)
 replay_by_estimates = replay_by(BY_ESTIMATES)
-
-
-@helper
-def _has_newcomers(changed):
-    """Whether any point comes."""
-    found = False
-    for c in range(changed.shape[0]):
-        found |= changed[c, 1] == 0
-    return found
-
-
-@helper
-def _use_seeds(points, seeds, scratch):
-    """Let the seeds be the centres in the scratch space.  OUT: scratch."""
-    for k in range(seeds.shape[0]):
-        copy(points.values[seeds[k].slot], scratch.centres[k])
-        scratch.have[k] = True
 
 
 @helper
@@ -221,6 +208,44 @@ def _take_row(rows, runs, where, t):
 
 
 @helper
+def _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn):
+    """Bring the centres of row t up to date, and mark those that have moved.  OUT: rows, scratch.
+
+    A row that is there knows its centres as they were; a new one what the row above knows, so there
+    a centre has moved if it differs from that row's.
+    """
+    touched, before = scratch.touched[1 - turn], scratch.moved[1 - turn]
+    moved, d = scratch.moved[turn], points.origin.shape[0]
+    for k in range(seeds.shape[0]):
+        centre, sums = rows.centres[row, k], rows.sums[above, k]
+        if is_old and (t == 0 or not (touched[k] or before[k])):
+            moved[k] = False
+        elif t == 0:
+            moved[k] = True
+            copy(points.values[seeds[k].slot], centre)
+        elif sums[d] == 0:
+            # A cluster without points keeps its centre.
+            moved[k] = is_old
+            copy(rows.centres[above, k], centre)
+        else:
+            moved[k] = touched[k] or (t == 1 and not is_old)
+            if moved[k] or not is_old:
+                mean_of(sums, points.origin, centre)
+
+
+@helper
+def _total_shift(rows, scratch, above, row, is_old, turn):
+    """The squared shifts of a row's centres, one after the other, as in a full run.  OUT: rows."""
+    moved, before, shifts = scratch.moved[turn], scratch.moved[1 - turn], rows.shifts[row]
+    total = 0.0
+    for k in range(moved.shape[0]):
+        if moved[k] or before[k] or not is_old:
+            shifts[k] = squared_distance(rows.centres[row, k], rows.centres[above, k])
+        total += shifts[k]
+    return total
+
+
+@helper
 def _move_clusters(points, sums, scratch):
     """Carry out the moves.  OUT: sums, of the clusters."""
     for p in range(scratch.tally.moves):
@@ -247,27 +272,18 @@ def _differ(before, after, witness):
 
 
 @helper
-def _end_run(rows, runs, scratch, r, t, turn):
+def _end_run(points, rows, runs, scratch, r, t, turn):
     """Row t is the last of restart r: give later ones back, and follow its losses.
 
     OUT: runs.
     """
-    restart, where, sums = runs.restarts[r], runs.where[r], rows.sums
+    restart, where = runs.restarts[r], runs.where[r]
     length = restart.length
     for later in range(t + 1, length):
         runs.free[runs.pool.free] = where[later]
         runs.pool.free += 1
     restart.length = t + 1
     restart.status = READY
-    touched, before = scratch.touched[turn], scratch.touched[1 - turn]
-    above, row = where[max(t - 1, 0)], where[t]
-    estimate_losses(sums[above], sums[row], runs.losses[r], touched, before, t + 1 != length)
-
-
-@kernel
-def read_out(sums, origin, slot_labels, order, centres, labels):
-    """The means of clusters, and the labels in canonical order.  OUT: centres, labels."""
-    for k in range(sums.shape[0]):
-        mean_of(sums[k], origin, centres[k])
-    for p in range(order.shape[0]):
-        labels[p] = slot_labels[order[p]]
+    centres, sums = rows.centres[where[t]], rows.sums[where[t]]
+    touched, moved, is_other = scratch.touched[turn], scratch.moved[turn], t + 1 != length
+    estimate_losses(centres, points.base, sums, runs.losses[r], touched, moved, is_other)
