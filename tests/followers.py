@@ -11,8 +11,8 @@ import pytest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import (
     REPLICATE_BITS,
+    LatticeRestarts,
     PointSource,
-    Restarts,
     ServerModel,
     UniformPoints,
     WeightedPoints,
@@ -118,7 +118,7 @@ def seeds_are(points: list[np.ndarray]) -> Iterator[None]:
     Their weights must stay as they are.
     """
 
-    def seed(self: Restarts, restart: int, *, runners_up: bool = False) -> Race:
+    def seed(self: LatticeRestarts, restart: int, *, runners_up: bool = False) -> Race:
         race = new_race(len(self.rows))
         for point in points[restart]:
             (row,) = np.flatnonzero((self.points.coordinates == point).all(axis=1)).tolist()
@@ -129,5 +129,5 @@ def seeds_are(points: list[np.ndarray]) -> Iterator[None]:
         return race
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Restarts, "seed", seed)
+        patch.setattr(LatticeRestarts, "seed", seed)
         yield

@@ -25,12 +25,12 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 CLUSTERING = [
-    {"kernels", "siphash"},
+    {"kernels", "siphash", "rounding"},
     {"prf"},
     {"distance"},
     {"ids", "race", "losses", "histogram"},
-    {"records"},
-    {"partition"},
+    {"records", "lloyd"},
+    {"partition", "record_kmeans"},
     {"grid", "owner", "lattice_kmeans"},
     {"replay"},
 ]
@@ -61,8 +61,8 @@ REPLAY = [
     {"arithmetic", "moves", "points", "seeds"},
     {"margins", "estimates", "outcomes"},
     {"walk"},
-    {"engine"},
-    {"following"},
+    {"engine", "record_slots"},
+    {"following", "owned_kmeans"},
 ]
 INSIDE = {
     package: {name: level for level, names in enumerate(order) for name in names}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         OutOfBoundsError,
         UnknownIdError,
     )
-    from fedforget.estimators import FederatedKMeans, SeededKMeans
+    from fedforget.estimators import FederatedKMeans, KMeans, SeededKMeans
     from fedforget.report import Report
 
 __version__ = "0.2.0"
@@ -29,6 +29,7 @@ _HOMES = {
     "DuplicateIdError": "fedforget.errors",
     "FederatedKMeans": "fedforget.estimators",
     "FedforgetError": "fedforget.errors",
+    "KMeans": "fedforget.estimators",
     "LatticeOverflowError": "fedforget.errors",
     "ModelFileError": "fedforget.errors",
     "OutOfBoundsError": "fedforget.errors",
@@ -50,6 +51,7 @@ __all__ = [
     "DuplicateIdError",
     "FederatedKMeans",
     "FedforgetError",
+    "KMeans",
     "LatticeOverflowError",
     "ModelFileError",
     "OutOfBoundsError",

@@ -13,6 +13,7 @@ ValueError: n_clusters must be at least 1, got 0
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -114,6 +115,27 @@ class Jobs:
             raise _wrong_type(name, "None or an integer", value)
         if value == 0:
             raise ValueError(f"{name} must be None or an integer other than 0, got 0")
+        return int(value)
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|TiB)")
+_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+@dataclass(frozen=True)
+class MemorySize:
+    """A number of bytes, or text such as ``"2 GiB"``."""
+
+    def __call__(self, name: str, value: Any) -> int:
+        if isinstance(value, str):
+            match = _SIZE.fullmatch(value)
+            if match is None:
+                raise ValueError(f"{name} must be like '2 GiB' or '500 MiB', got {value!r}")
+            return int(float(match[1]) * _BYTES[match[2]])
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+            raise _wrong_type(name, "a number of bytes, or text such as '2 GiB'", value)
+        if value < 0:
+            raise ValueError(f"{name} must not be negative, got {value}")
         return int(value)
 
 

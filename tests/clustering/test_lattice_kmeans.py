@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 import twins
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import (
-    NO_THRESHOLD,
     REPLICATE_BITS,
     LatticePoints,
-    Moments,
-    Restarts,
+    LatticeRestarts,
     ServerModel,
     UniformPoints,
     WeightedPoints,
     cluster,
+    moments_of,
 )
+from fedforget.clustering.lloyd import NO_THRESHOLD
 from fedforget.clustering.prf import Secret, keys_of_vectors
 from fedforget.errors import LatticeOverflowError
 
@@ -166,8 +166,8 @@ def test_an_empty_cluster_keeps_its_centre() -> None:
     """
     aggregate = Histogram.of(np.array([[0], [1], [9], [11]]), np.array([1, 1, 1, 3]))
     points = WEIGHTED.points_of(aggregate)
-    restarts = Restarts.of(points, 3, max_iter=50, threshold=NO_THRESHOLD)
-    model = restarts.lloyd(np.array([0, 0, 2]), restart=0)
+    restarts = LatticeRestarts.of(points, 3, max_iter=50, threshold=NO_THRESHOLD)
+    model = restarts.lloyd(np.array([0, 0, 2]))
     assert model.centres.ravel().tolist() == [1.0, 0.0, 10.5]
     assert model.labels.tolist() == [1, 0, 2, 2]
 
@@ -210,14 +210,14 @@ def test_moments_are_exact_and_points_can_be_taken_away(given_points: list, take
     coordinates = np.array([point for point, _ in given_points])
     weights = np.array([weight for _, weight in given_points])
     keys = keys_of_vectors(SEED, coordinates)
-    moments = Moments.of(LatticePoints(coordinates, weights, keys))
+    moments = moments_of(LatticePoints(coordinates, weights, keys))
     assert moments.mean_variance() == float(
         plain_variance(LatticePoints(coordinates, weights, keys))
     )
     moments.add(coordinates[:taken], -weights[:taken])
     left = LatticePoints(coordinates[taken:], weights[taken:], keys_of_vectors(SEED, coordinates))
-    assert moments.squares.tolist() == Moments.of(left).squares.tolist()
-    assert moments.sums.tolist() == Moments.of(left).sums.tolist()
+    assert moments.squares.tolist() == moments_of(left).squares.tolist()
+    assert moments.sums.tolist() == moments_of(left).sums.tolist()
     if taken < len(weights):
         assert moments.mean_variance() == float(plain_variance(left))
     else:
@@ -229,7 +229,7 @@ def test_moments_of_the_largest_points() -> None:
     coordinates = np.array([[2**52 - 1, 1 - 2**52], [1 - 2**52, 1]])
     weights = np.array([511, 512])
     points = LatticePoints(coordinates, weights, keys_of_vectors(SEED, coordinates))
-    words = Moments.of(points).squares.tolist()
+    words = moments_of(points).squares.tolist()
     expected = [511 * (2**52 - 1) ** 2 + 512 * (2**52 - 1) ** 2, 511 * (2**52 - 1) ** 2 + 512]
     assert [low + (high << 64) for low, high in words] == expected
-    assert Moments.of(points).mean_variance() == float(plain_variance(points))
+    assert moments_of(points).mean_variance() == float(plain_variance(points))

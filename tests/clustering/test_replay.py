@@ -141,16 +141,16 @@ def test_many_points_come_and_go_at_once(kept: str, rng: np.random.Generator) ->
 
 
 def at_the_smallest_margin(follower: Follower, rng: np.random.Generator) -> tuple:
-    """PointChange the weight of the point that is closest to changing its cluster."""
+    """Change the weight of the point that is closest to changing its cluster."""
     replay = follower.server._replay
     assert replay is not None
     where = np.concatenate([where[:length] for where, length in trajectories(replay)])
-    taken = np.ix_(where, replay.order)
+    taken = np.ix_(where, replay.in_use())
     if replay.margins is not None:
         margins = replay.margins.reserves[taken] - replay.margins.rows["spent"][where][:, None]
     else:
         margins = replay.estimates.other[taken] - replay.estimates.near[taken]
-    slot = replay.order[int(np.unravel_index(margins.argmin(), margins.shape)[1])]
+    slot = replay.in_use()[int(np.unravel_index(margins.argmin(), margins.shape)[1])]
     return replay.points.values[slot].astype(int), rng.choice([1, 7, 50])
 
 
@@ -262,7 +262,7 @@ def check_margins(server: ReplayingServer) -> int:
     replay = server._replay
     assert replay is not None
     assert replay.margins is not None
-    rows, margins, order = replay.rows, replay.margins, replay.order
+    rows, margins, order = replay.rows, replay.margins, replay.in_use()
     points = replay.points.values[order] - replay.points.origin
     checked = 0
     for where, length in trajectories(replay):
@@ -305,7 +305,7 @@ def test_the_slack_covers_the_errors_of_two_distances(top: int, rng: np.random.G
     server.run(aggregate)
     replay = server._replay
     assert replay is not None
-    order, origin = replay.order, replay.points.origin
+    order, origin = replay.in_use(), replay.points.origin
     worst = 0.0
     for where, length in trajectories(replay):
         above, row = where[length - 2 : length]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.lattice_kmeans import Moments
+from fedforget.clustering.lattice_kmeans import moments_of
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.clustering.replay.engine import Replay
 from followers import KEPT, Follower, random_change, rows_keep, source_of, trajectories
@@ -74,7 +74,7 @@ def test_the_kept_shifts_and_the_threshold_are_those_of_a_fresh_run() -> None:
     for follower in follow("margins", 1e-3):
         replay, server = follower.server._replay, follower.server
         points = server.source.points_of(follower.aggregate)
-        assert replay.threshold == 1e-3 * Moments.of(points).mean_variance()
+        assert replay.threshold == 1e-3 * moments_of(points).mean_variance()
         for where, length in trajectories(replay):
             for above, row in pairwise(where[:length]):
                 apart = replay.rows.centres[row] - replay.rows.centres[above]

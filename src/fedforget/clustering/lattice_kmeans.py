@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fedforget.arrays import Floats, Ints, Labels, UInts
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
 from fedforget.clustering.histogram import Histogram
+from fedforget.clustering.lloyd import Moments, Restarts, threshold_of
 from fedforget.clustering.prf import Keys, Secret, keys_of_vectors
-from fedforget.clustering.race import Race, first_row, new_race, run_race
 from fedforget.errors import LatticeOverflowError
 
 REPLICATE_BITS = 16
@@ -176,137 +176,52 @@ def _replicate(name: bytes, number: int) -> bytes:
     return name + number.to_bytes(8, "big")
 
 
-@dataclass
-class Moments:
-    """The weight, the sums and the sums of squares of points, exactly.
-
-    They know no order, and points can be added and taken away again.
-
-    Attributes
-    ----------
-    weight : of all points.
-    sums : of w x per feature.
-    squares : of w x^2 per feature, a low and a high word each.
-    """
-
-    weight: int
-    sums: Ints
-    squares: UInts
-
-    @classmethod
-    def of(cls, points: LatticePoints) -> Moments:
-        d = points.coordinates.shape[1]
-        moments = cls(0, np.zeros(d, dtype=np.int64), np.zeros((d, 2), dtype=np.uint64))
-        moments.add(points.coordinates, points.weights)
-        return moments
-
-    def add(self, coordinates: Ints, weights: Ints) -> None:
-        """Add points; those with negative weights are taken away."""
-        self.weight += sum(weights.tolist())
-        kernels.add_moments(coordinates, weights, self.sums, self.squares)
-
-    def mean_variance(self) -> float:
-        """The variance of a feature, averaged over the features, correctly rounded; 0 if none."""
-        n_features = len(self.sums)
-        if not self.weight * n_features:
-            return 0.0
-        words = self.squares.tolist()
-        squares = sum(low for low, _ in words) + (sum(high for _, high in words) << 64)
-        spread = self.weight * squares - sum(total * total for total in self.sums.tolist())
-        # Python rounds a quotient of integers once.
-        variance: float = spread / (self.weight * self.weight * n_features)
-        return variance
-
-
-NO_THRESHOLD = -1.0
-"""Without a tolerance only labels count: no shift is below zero."""
-
-
-def threshold_of(moments: Moments, tol: float) -> float:
-    """The squared shift of all centres up to which Lloyd's iteration stops."""
-    return tol * moments.mean_variance() if tol else NO_THRESHOLD
+def moments_of(points: LatticePoints) -> Moments:
+    """The exact moments of lattice points, whose steps are 1."""
+    moments = Moments.none(np.zeros(points.coordinates.shape[1], dtype=np.int64))
+    moments.add(points.coordinates, points.weights)
+    return moments
 
 
 @dataclass(frozen=True)
-class Restarts:
-    """Points that are ready to be clustered several times.
-
-    ``threshold`` is that of :func:`threshold_of`.
-    """
+class LatticeRestarts(Restarts):
+    """Lattice points: whole numbers themselves, in canonical order."""
 
     points: LatticePoints
-    rows: Rows
-    weights: Floats
-    n_clusters: int
-    max_iter: int
-    threshold: float
 
     @classmethod
     def of(
         cls, points: LatticePoints, n_clusters: int, *, max_iter: int, threshold: float
-    ) -> Restarts:
-        coordinates = points.coordinates.astype(np.float64)
+    ) -> LatticeRestarts:
+        rows = Rows(points.coordinates.astype(np.float64))
         weights = points.weights.astype(np.float64)
-        return cls(points, Rows(coordinates), weights, n_clusters, max_iter, threshold)
+        return cls(rows, weights, points.keys, n_clusters, max_iter, threshold, points)
 
-    def seed(self, restart: int, *, runners_up: bool = False) -> Race:
-        """The race of one restart."""
-        race = new_race(len(self.rows))
-        if runners_up:
-            race.runners_up = []
-        run_race(
-            race,
-            self.rows,
-            self.points.keys,
-            self.n_clusters,
-            smallest_id=first_row,
-            weights=self.weights,
-            stream=restart << 32,
-        )
-        return race
+    def steps(self) -> Ints:
+        return self.points.coordinates
 
-    def lloyd(self, seeds: Ints, restart: int) -> ServerModel:
-        """Iterate until no label changes, or the centres shift by no more than the threshold.
+    def whole_weights(self) -> Ints:
+        return self.points.weights
 
-        The squared shifts of all centres together count.  A cluster that loses all its points keeps
-        its centre.
-        """
-        points = self.points
-        n, d = self.rows.values.shape
-        centres = self.rows.values[seeds]
-        sums = np.zeros((len(seeds), d), dtype=np.int64)
-        totals = np.zeros(len(seeds), dtype=np.int64)
-        before = np.full(n, -1, dtype=np.int32)
-        n_iter = 0
-        while True:
-            labels, d2 = self.rows.nearest(centres)
-            if n_iter == self.max_iter:
-                break
-            n_iter += 1
-            moved = kernels.move_points(
-                points.coordinates, points.weights, before, labels, sums, totals
-            )
-            if moved == 0:
-                break
-            before = labels
-            last = centres.copy()
-            kernels.recentre(sums, totals, centres)
-            if self.threshold >= 0.0 and kernels.total_shift(last, centres) <= self.threshold:
-                labels, d2 = self.rows.nearest(centres)
-                break
-        losses = np.zeros(len(centres))
-        kernels.cluster_losses(self.weights, d2, labels, losses)
-        return ServerModel(centres, labels, math.fsum(losses), n_iter, restart)
+    def units(self) -> Floats:
+        return np.ones(self.points.coordinates.shape[1])
+
+    def model(self, seeds: Ints, restart: int) -> ServerModel:
+        """The model that a restart comes to; its loss is added up in canonical order."""
+        run = self.lloyd(seeds)
+        losses = np.zeros(len(run.centres))
+        kernels.cluster_losses(self.weights, run.d2, run.labels, losses)
+        return ServerModel(run.centres, run.labels, math.fsum(losses), run.n_iter, restart)
 
 
 def cluster_each(
     points: LatticePoints, n_clusters: int, *, n_init: int, max_iter: int, tol: float
 ) -> list[ServerModel]:
     """K-means++ seeding and Lloyd's iteration, ``n_init`` times."""
-    threshold = threshold_of(Moments.of(points), tol) if tol else NO_THRESHOLD
-    restarts = Restarts.of(points, n_clusters, max_iter=max_iter, threshold=threshold)
+    threshold = threshold_of(moments_of(points) if tol else None, tol)
+    restarts = LatticeRestarts.of(points, n_clusters, max_iter=max_iter, threshold=threshold)
     return [
-        restarts.lloyd(np.array(restarts.seed(number).rows, dtype=np.int64), number)
+        restarts.model(np.array(restarts.seed(number).rows, dtype=np.int64), number)
         for number in range(n_init)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from sklearn.base import (
     ClusterMixin,
     TransformerMixin,
 )
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -84,13 +86,18 @@ class CentreEstimator(
         assert_all_finite(rows, input_name="X")
         return np.ascontiguousarray(self._to_clustered(rows))
 
-    def _nearest(self, X: npt.ArrayLike) -> tuple[Labels, Floats]:
-        rows, centres = self._rows(X), self._centres()
+    def _filled_centres(self) -> Floats:
+        """The centres; there must be some."""
+        centres = self._centres()
         if not len(centres):
             raise ValueError(
                 "the model has no centres, because every record has been forgotten;"
                 " learn new records or fit again"
             )
+        return centres
+
+    def _nearest(self, X: npt.ArrayLike) -> tuple[Labels, Floats]:
+        rows, centres = self._rows(X), self._filled_centres()
         if np.abs(rows).max(initial=0.0) <= MAX_MAGNITUDE:
             return nearest(rows, centres)
         # Squares of such values overflow.  The nearest centre is the same at any common scale.
@@ -115,6 +122,16 @@ class CentreEstimator(
     @property
     def _n_features_out(self) -> int:
         return len(self._centres())
+
+
+def warn_of_few(found: int, n_clusters: int) -> None:
+    """Warn, at the caller of ``fit``, that fewer seeds were drawn than asked for."""
+    warnings.warn(
+        f"only {found} of n_clusters={n_clusters} seeds could be drawn: X has no more distinct"
+        " rows",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 def _numbers(rows: npt.NDArray[Any]) -> Floats:

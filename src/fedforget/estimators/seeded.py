@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from os import PathLike
@@ -11,33 +10,28 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import ConvergenceWarning
 
 from fedforget.arrays import Floats, Ints, Labels
-from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids, smallest_id
-from fedforget.clustering.owner import Change, Owner
+from fedforget.clustering.ids import Ids, smallest_id
+from fedforget.clustering.owner import Owner
 from fedforget.clustering.partition import SeededPartition
-from fedforget.clustering.prf import Secret
+from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.race import copy_and_start
 from fedforget.clustering.records import RecordTable
 from fedforget.constraints import Constraint, Count, checked
 from fedforget.digests import Digest
 from fedforget.estimators import files
-from fedforget.estimators.base import CentreEstimator
+from fedforget.estimators.base import warn_of_few
+from fedforget.estimators.owning import OwnerEstimator
 from fedforget.estimators.parameters import (
-    check_distinct,
     check_measured,
-    check_same_kind,
-    check_values,
     column_of,
-    locate,
-    refuse_held,
     root_secret,
 )
-from fedforget.report import Name, Report, Stopwatch
+from fedforget.report import Name, Report, Stopwatch, Verb
 
 
-class SeededKMeans(CentreEstimator):
+class SeededKMeans(OwnerEstimator):
     """K-means++ seeds as a clustering that can forget exactly.
 
     The centres are records, drawn by D² sampling; there are no Lloyd iterations.  Forgetting a
@@ -106,97 +100,40 @@ class SeededKMeans(CentreEstimator):
         n_clusters = checked(self._constraints, n_clusters=self.n_clusters)["n_clusters"]
         with self._unchanged_on_error():
             rows = self._unchecked_rows(X, reset=True)
-            n = len(rows)
-            if n_clusters > n:
-                raise ValueError(f"n_samples={n} should be at least n_clusters={n_clusters}")
-            id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
-            self._build(rows, id_column, n_clusters, root_secret(self.random_state))
+            column = self._ids_of_fit(ids, len(rows), n_clusters)
+            self._build(rows, column, n_clusters, root_secret(self.random_state))
             self._random_state = self.random_state
             if self.n_iter_ < n_clusters:
-                warnings.warn(
-                    f"only {self.n_iter_} of n_clusters={n_clusters} seeds could be drawn: X has no"
-                    " more distinct rows",
-                    ConvergenceWarning,
-                    stacklevel=2,
-                )
+                warn_of_few(self.n_iter_, n_clusters)
         return self
 
     def _build(self, rows: Floats, ids: Ids, n_clusters: int, root: Secret) -> None:
         """Set the fitted state."""
-        secret = root.derive("owner")
-        keys = keys_of_ids(secret, ids)
-        index = IdIndex()
-        if not index.put(keys, np.arange(len(ids))).all():
-            check_distinct(ids)
+        keys = self._begin(ids, root)
         values, race = copy_and_start(rows, keys, partial(smallest_id, ids))
         if len(rows):
             check_measured(rows, race.rows[0], race.rate)
         table = RecordTable(values, ids, keys, np.arange(len(ids)), race.label, race.rate)
-        self._root, self._index = root, index
-        self._owner = Owner(secret, SeededPartition(table, n_clusters, start=race))
-        self._next_arrival = len(ids)
-        self._torn = False
+        self._owner = Owner(self._secret, SeededPartition(table, n_clusters, start=race))
 
     # -- forgetting and learning ---------------------------------------------------------------
 
-    def forget(self, ids: Any) -> Report:
-        """Erase records.
+    def _some_ids(self) -> Ids:
+        return self._owner.records.ids
 
-        Parameters
-        ----------
-        ids : an id, or an array-like of them
-            All of them must be held; otherwise nothing changes.
+    def _take_out(self, found: Ints) -> tuple[Ints, Keys]:
+        self._last = self._owner.forget(found)
+        return self._last.moved, self._owner.records.keys_of(self._last.moved)
 
-        Returns
-        -------
-        Report
-        """
-        self._check_fitted()
-        watch = Stopwatch()
-        owner, index = self._owner, self._index
-        found = locate(ids, owner.records.ids, lambda wanted: index.look_up(owner.keys_of(wanted)))
+    def _take_in(self, rows: Floats, ids: Ids, arrival: Ints, keys: Keys) -> Ints:
+        # A copy: the owner overwrites what it forgets.
+        self._last = self._owner.learn(rows.copy(), ids, arrival, keys)
+        return self._last.moved
 
-        def change() -> Report:
-            index.drop(found.keys)
-            done = owner.forget(found.handles)
-            index.put(owner.records.keys_of(done.moved), done.moved)
-            removed = len(found.handles)
-            return Report("forget", removed=removed, reseeded=_from(done), seconds=watch.total())
-
-        return self._change(change)
-
-    def learn(self, X: npt.ArrayLike, *, ids: Any) -> Report:
-        """Add records.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_new, n_features)
-        ids : array-like of int or str
-            Their ids; none may be held already.
-
-        Returns
-        -------
-        Report
-        """
-        self._check_fitted()
-        watch = Stopwatch()
-        rows = self._unchecked_rows(X, reset=False)
-        check_values(rows)
-        new = column_of(ids, len(rows), "ids")
-        owner, index = self._owner, self._index
-        check_same_kind(new, owner.records.ids, "ids")
-        check_distinct(new)
-        keys = refuse_held(new, index.look_up(owner.keys_of(new))).keys
-        arrival = np.arange(self._next_arrival, self._next_arrival + len(new))
-        self._next_arrival += len(new)
-
-        def change() -> Report:
-            # A copy: the owner overwrites what it forgets, and X may be the caller's own array.
-            done = owner.learn(rows.copy(), new, arrival, keys)
-            index.put(keys, done.moved)
-            return Report("learn", added=len(new), reseeded=_from(done), seconds=watch.total())
-
-        return self._change(change)
+    def _report(self, verb: Verb, watch: Stopwatch, removed: int, added: int) -> Report:
+        step = self._last.redrawn_from
+        reseeded: dict[Name, int] = {} if step is None else {"owner": step + 1}
+        return Report(verb, removed, added, reseeded=reseeded, seconds=watch.total())
 
     # -- what was found ------------------------------------------------------------------------
 
@@ -282,9 +219,3 @@ class SeededKMeans(CentreEstimator):
         digest = Digest("seeded").field("n_clusters", partition.n_seeds)
         digest.array("seeds", partition.seeds).array("sizes", partition.sizes)
         return digest.hex()
-
-
-def _from(change: Change) -> dict[Name, int]:
-    """The report's entry about seeds drawn again."""
-    step = change.redrawn_from
-    return {} if step is None else {"owner": step + 1}

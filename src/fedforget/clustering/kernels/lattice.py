@@ -68,13 +68,16 @@ def move_points(points, weights, before, after, sums, totals):
 
 
 @kernel
-def recentre(sums, totals, centres):
-    """Move each centre to the mean of its points, if it has any.  OUT: centres."""
+def recentre(sums, totals, units, centres):
+    """Move each centre to the mean of its points, if it has any.  OUT: centres.
+
+    The sums count steps, which are ``units`` of a coordinate.
+    """
     for k in range(centres.shape[0]):
         if totals[k] == 0:
             continue
         for t in range(centres.shape[1]):
-            centres[k, t] = np.float64(sums[k, t]) / np.float64(totals[k])
+            centres[k, t] = np.float64(sums[k, t]) / np.float64(totals[k]) * units[t]
 
 
 @kernel

@@ -51,40 +51,71 @@ def largest(numbers):
     return found
 
 
+@inlined
+def coordinate(points, slot, c):
+    """One coordinate of a point."""
+    rounder = points.rounders[c]
+    return ((points.values[slot, c] + rounder) - rounder) * points.summary.scale
+
+
 @helper
-def take(sums, point, origin, weight):
+def locate(points, slot, place):
+    """The coordinates of a point.  OUT: place."""
+    for c in range(place.shape[0]):
+        place[c] = coordinate(points, slot, c)
+
+
+@helper
+def take(points, sums, slot, weight):
     """Add weight times a point to the sums of a cluster.  OUT: sums."""
-    d = point.shape[0]
+    d = sums.shape[0] - 1
     for c in range(d):
-        sums[c] += weight * (np.int64(point[c]) - origin[c])
+        steps = np.int64(coordinate(points, slot, c) * points.per_unit[c])
+        sums[c] += weight * (steps - points.origin[c])
     sums[d] += weight
 
 
 @helper
-def mean_of(sums, origin, centre):
+def mean_of(points, sums, centre):
     """A cluster's mean from its sums, counted from zero.  OUT: centre."""
-    d = origin.shape[0]
+    d = sums.shape[0] - 1
     total = np.float64(sums[d])
     for c in range(d):
-        centre[c] = np.float64(sums[c] + sums[d] * origin[c]) / total
+        centre[c] = np.float64(sums[c] + sums[d] * points.origin[c]) / total * points.units[c]
 
 
 @helper
-def norm_of(sums):
+def scaled(sums, units, vector):
+    """The sums of a cluster in the common unit.  OUT: vector."""
+    for c in range(vector.shape[0]):
+        vector[c] = np.float64(sums[c]) * units[c]
+
+
+@helper
+def norm_of(sums, units):
     """Squared length of a cluster's mean."""
     d = sums.shape[0] - 1
     norm = 0.0
     for c in range(d):
-        norm += np.float64(sums[c]) * np.float64(sums[c])
+        side = np.float64(sums[c]) * units[c]
+        norm += side * side
     return norm / (np.float64(sums[d]) * np.float64(sums[d]))
 
 
 @helper
-def count_from(origin, place, shifted):
-    """Count a point or a centre from the origin; returns its squared length there.  OUT: shifted.
+def locate_from_origin(points, scratch, slot):
+    """A point, counted from the origin; returns its squared length there.  OUT: scratch.point."""
+    norm = 0.0
+    for c in range(points.origin.shape[0]):
+        side = coordinate(points, slot, c) - points.base[c]
+        scratch.point[c] = side
+        norm += side * side
+    return norm
 
-    For points this is exact.
-    """
+
+@helper
+def count_from(origin, place, shifted):
+    """Count a centre from the origin; returns its squared length there.  OUT: shifted."""
     norm = 0.0
     for c in range(origin.shape[0]):
         shifted[c] = place[c] - origin[c]
@@ -106,9 +137,10 @@ def nearest_within(points, centres, scratch, slot, estimates, most):
     """
     smallest = np.inf
     nearest = -1
+    locate(points, slot, scratch.place)
     for k in range(estimates.shape[0]):
         if estimates[k] <= most:
-            distance = squared_distance(points.values[slot], centres[k])
+            distance = squared_distance(scratch.place, centres[k])
             scratch.tally.distances += 1
             if distance < smallest:
                 smallest = distance

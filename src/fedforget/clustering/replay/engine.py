@@ -6,35 +6,24 @@ in full what cannot be replayed.
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from fedforget.arrays import Ints, UInts
-from fedforget.clustering.lattice_kmeans import (
-    NO_THRESHOLD,
-    LatticePoints,
-    Moments,
-    PointChange,
-    Restarts,
-    ServerModel,
-    threshold_of,
-)
-from fedforget.clustering.prf import Keys
+from fedforget.arrays import Floats, Ints, UInts
+from fedforget.clustering.lloyd import Moments, Restarts, threshold_of
 from fedforget.clustering.race import Race
 from fedforget.clustering.replay import walk
 from fedforget.clustering.replay.parts import table_of
-from fedforget.clustering.replay.points import bound_points
+from fedforget.clustering.replay.points import set_features
 from fedforget.clustering.replay.state import (
     ABSENT,
     FULL,
     GROW,
     READY,
     RERUN,
-    SLOT_BLOCK,
     START,
     Assignments,
     Estimates,
@@ -56,6 +45,9 @@ MOST_CLUSTERS = 1 << 15
 _PRODUCTS_SHARE = 4
 _BATCH = 512
 _NOTHING = np.empty((0, 4), dtype=np.int64)
+
+Result = TypeVar("Result")
+Draws = TypeVar("Draws", bound=Restarts)
 
 
 @dataclass
@@ -87,29 +79,54 @@ class Task:
     memory_limit: int
 
 
-class Replay:
-    """Points in slots, and the rows of every restart that fits the memory limit."""
+class Replay(Generic[Draws, Result]):
+    """Points in slots, and the rows of every restart that fits the memory limit.
 
-    def __init__(self, task: Task, points: LatticePoints, names: list[bytes], work: Work) -> None:
+    Parameters
+    ----------
+    task : what is to be computed.
+    points : the points, whose origin and bounds are still to be set.
+    moments : theirs, where there is a tolerance.
+    total : their weight.
+    work : where costs are noted.
+    """
+
+    def __init__(
+        self, task: Task, points: Points, moments: Moments | None, total: int, work: Work
+    ) -> None:
         self.task = task
-        self.names = names
-        self.slot_of = {name: slot for slot, name in enumerate(names)}
-        self.total = sum(points.weights.tolist())
-        self.moments = Moments.of(points) if task.tol else None
-        self.threshold = self._threshold()
+        self.points = points
+        self.moments = moments
+        self.total = total
+        self.threshold = threshold_of(moments, task.tol)
         self.n_rows = 0
-        self.absent: dict[int, ServerModel] = {}
+        self.absent: dict[int, Result] = {}
         self.dropped: set[int] = set()
-        n, d = points.coordinates.shape
-        slots = -(-(n + 16 + n // 32) // SLOT_BLOCK) * SLOT_BLOCK
-        self.free = list(range(slots - 1, n - 1, -1))
-        self._no_points = np.empty((0, d), dtype=np.int64), np.empty((0, 2), dtype=np.uint64)
+        slots, d = points.values.shape
+        self.nothing = np.empty((0, d)), np.empty((0, 2), dtype=np.uint64)
         self._allocate(Sizes(slots, d, task.n_clusters, task.n_init))
-        self._fill(points)
+        self._set_features()
         parts = (self.points, self.rows, self.margins, self.estimates, self.runs, self.scratch)
         self._tables = [table_of(part) for part in parts if part is not None]
         self._kernel = walk.replay_by_estimates if self.margins is None else walk.replay_by_margins
         self._run(range(task.n_init), work)
+
+    weights_change: ClassVar[bool]
+    """Whether a point's weight can change while it stays; only then do runners-up matter."""
+
+    # -- what the points are -------------------------------------------------------------------
+
+    def in_use(self) -> Ints:
+        """The slots with points; where there is a canonical order, in that order."""
+        raise NotImplementedError
+
+    def _restarts(self) -> Draws:
+        """The points as they are now, in the order of :meth:`in_use`."""
+        raise NotImplementedError
+
+    def _result(self, restarts: Draws, seeds: Ints, number: int) -> tuple[Result, int]:
+        """What a full run of a restart comes to, and its iterations."""
+        raise NotImplementedError
 
     # -- room ----------------------------------------------------------------------------------
 
@@ -131,7 +148,6 @@ class Replay:
         rows = max(0, limit - known * self.product_bytes) // self.row_bytes
         rows = min(rows, self.task.n_init * (self.task.max_iter + 1))
         sizes = replace(one, rows=rows, longest=min(rows, self.task.max_iter + 1))
-        self.points = allocate(Points, sizes)
         self.rows = allocate(Assignments, sizes)
         if by_margins:
             self.margins = allocate(Margins, sizes)
@@ -145,28 +161,17 @@ class Replay:
         self.runs.losses["stale"] = True
         self.scratch = allocate(Scratch, sizes)
 
-    def _fill(self, given: LatticePoints) -> None:
-        """Put the points into the first slots."""
-        points = self.points
-        n, d = given.coordinates.shape
-        points.origin[:] = given.coordinates.sum(axis=0) // n
-        points.base[:] = points.origin
-        points.values[:n] = given.coordinates
-        points.weights[:n] = given.weights
-        points.keys[:n] = np.stack(given.keys, axis=1)
-        points.order[:] = np.arange(len(points.order))
-        shifted = (given.coordinates - points.origin).astype(np.float64)
-        lengths = (shifted * shifted).sum(axis=1)
-        points.summary["n"] = n
-        reach2 = (points.values * points.values).sum(axis=1).max()
-        bound_points(table_of(points), lengths.max(), reach2)
+    def _set_features(self) -> None:
+        """Let the strategy know the points."""
+        points = table_of(self.points)
         if self.margins is not None:
-            self.margins.features[:, :n] = shifted.T
-            self.margins.lengths[:n] = lengths
+            set_features(points, self.margins.features, self.margins.lengths)
         if self.estimates is not None:
-            self.estimates.features[:, :n] = shifted.T
+            set_features(points, self.estimates.features, np.empty(0, dtype=np.float32))
             self.estimates.place[:] = -1
-            if len(self.estimates.known) == len(points.order) and n < d * self.task.n_clusters:
+            slots, d = self.points.values.shape
+            n = int(self.points.summary["n"])
+            if len(self.estimates.known) == slots and n < d * self.task.n_clusters:
                 self._know_everything(self.estimates)
 
     def _know_everything(self, estimates: Estimates) -> None:
@@ -203,70 +208,52 @@ class Replay:
 
     # -- running restarts ----------------------------------------------------------------------
 
-    @property
-    def order(self) -> Ints:
-        """The slots in use, in canonical order."""
-        slots: Ints = self.points.order[: len(self.names)]
-        return slots
-
-    def _restarts(self) -> Restarts:
-        """The points as they are now, in canonical order."""
-        order, points = self.order, self.points
-        keys = points.keys[order]
-        lattice = LatticePoints(
-            points.values[order].astype(np.int64),
-            points.weights[order],
-            Keys(np.ascontiguousarray(keys[:, 0]), np.ascontiguousarray(keys[:, 1])),
-        )
-        task = self.task
-        return Restarts.of(
-            lattice, task.n_clusters, max_iter=task.max_iter, threshold=self.threshold
-        )
-
-    def _threshold(self) -> float:
-        return NO_THRESHOLD if self.moments is None else threshold_of(self.moments, self.task.tol)
-
     def _run(self, numbers: Iterable[int], work: Work) -> None:
         """Run restarts from the start; those that cannot be replayed are run without rows."""
         restarts, runs = self._restarts(), self.runs
+        in_use = self.in_use()
         pool, heads = runs.pool, runs.restarts
         for number in numbers:
             work.restarts += 1
             self.absent.pop(number, None)
             self._release(number)
             heads["status"][number] = ABSENT
-            race = restarts.seed(number, runners_up=True)
+            race = restarts.seed(number, runners_up=self.weights_change)
             while number not in self.dropped and not pool["free"] and heads["length"].any():
                 self._drop()
             few = len(race.rows) < self.task.n_clusters
             if few or number in self.dropped or not pool["free"]:
                 self._run_absent(restarts, number, race, work)
                 continue
-            runs.seeds[number]["slot"] = self.order[race.rows]
+            runs.seeds[number]["slot"] = in_use[race.rows]
             runs.seeds[number]["score"] = race.scores
-            runs.seeds[number]["runner_up"] = race.runners_up
+            runs.seeds[number]["runner_up"] = race.runners_up or np.inf
             pool["free"] -= 1
             runs.where[number, 0] = runs.free[pool["free"]]
             heads[number] = START, 1, 0, False
-        self._replay(_NOTHING, *self._no_points, work)
-        for number in np.flatnonzero(heads["status"] == RERUN).tolist():
-            # The memory ran out.
+        # They may hold a copy of all points.
+        del restarts
+        self._replay(_NOTHING, *self.nothing, work)
+        crowded_out = np.flatnonzero(heads["status"] == RERUN).tolist()
+        if crowded_out:
+            restarts = self._restarts()
+        for number in crowded_out:
             self._release(number)
             self._run_absent(restarts, number, restarts.seed(number), work)
 
-    def _run_absent(self, restarts: Restarts, number: int, race: Race, work: Work) -> None:
+    def _run_absent(self, restarts: Draws, number: int, race: Race, work: Work) -> None:
         """Run a restart and keep its result alone."""
-        model = restarts.lloyd(np.array(race.rows, dtype=np.int64), number)
-        self.absent[number] = model
+        seeds = np.array(race.rows, dtype=np.int64)
+        self.absent[number], n_iter = self._result(restarts, seeds, number)
         self.runs.losses["stale"][number] = True
-        self.runs.restarts[number] = ABSENT, 0, 0, False
-        work.distances += self._distances_of(model)
+        self.runs.restarts[number] = ABSENT, 0, n_iter, False
+        work.distances += self._distances_of(n_iter)
 
-    def _replay(self, changed: Ints, coordinates: Ints, keys: UInts, work: Work) -> None:
+    def _replay(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
         """Let the kernel bring every restart with rows up to date, however many rows it takes."""
         task, status = self.task, self.runs.restarts["status"]
         self._kernel(
-            *self._tables, changed, coordinates, keys, task.max_iter, self.total, self.threshold
+            *self._tables, changed, values, keys, task.max_iter, self.total, self.threshold
         )
         tally = self.scratch.tally
         work.points += int(tally["labels"])
@@ -275,79 +262,69 @@ class Replay:
         if FULL in status.tolist():
             self._drop()
             status[status == FULL] = GROW
-            self._replay(_NOTHING, *self._no_points, work)
+            self._replay(_NOTHING, *self.nothing, work)
 
     # -- following -----------------------------------------------------------------------------
 
-    def apply(self, changes: list[PointChange], work: Work) -> None:
-        """Bring points, order and every restart up to date."""
+    def follow(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
+        """Bring points and every restart up to date.
+
+        Parameters
+        ----------
+        changed : of each point its slot, its weights before and after, and its place in the order.
+        values, keys : those of the points that come.
+        """
         self._make_room_for_products()
-        changed = np.array([self._place(change) for change in changes] or _NOTHING, dtype=np.int64)
-        new = [change for change in changes if change.before == 0]
-        coordinates, keys = self._no_points
-        if new:
-            coordinates = np.array([change.coordinates for change in new])
-            keys = np.array([change.key for change in new])
-        if self.moments is not None and changes:
-            self._follow_moments(self.moments, changed, coordinates)
-        self._replay(changed, coordinates, keys, work)
-        for change in changes:
-            if change.after == 0:
-                self.free.append(self.slot_of.pop(change.name))
+        self.total += int((changed[:, 2] - changed[:, 1]).sum())
+        if self.moments is not None and len(changed):
+            self._follow_moments(self.moments, changed, values)
+        self._replay(changed, values, keys, work)
         status = self.runs.restarts["status"].tolist()
         if any(status):
             self._run([number for number, state in enumerate(status) if state != READY], work)
 
-    def _follow_moments(self, moments: Moments, changed: Ints, new: Ints) -> None:
+    def _follow_moments(self, moments: Moments, changed: Ints, new: Floats) -> None:
         """Bring moments and threshold up to date, before the points in the slots are."""
         slots, before, after, _ = changed.T
-        coordinates = self.points.values[slots].astype(np.int64)
-        coordinates[before == 0] = new
-        moments.add(coordinates, after - before)
-        self.threshold = self._threshold()
+        values = self.points.values[slots]
+        values[before == 0] = new
+        moments.add(self.steps_of(values), after - before)
+        self.threshold = threshold_of(moments, self.task.tol)
+
+    def steps_of(self, values: Floats) -> Ints:
+        """Values in whole steps."""
+        points = self.points
+        rounded = (values + points.rounders) - points.rounders
+        rounded *= points.summary["scale"]
+        rounded *= points.per_unit
+        steps: Ints = rounded.astype(np.int64)
+        return steps
 
     def _make_room_for_products(self) -> None:
         """Forget all inner products when there is no room left for those of another point."""
         estimates = self.estimates
         if estimates is not None:
             known = int(estimates.count["known"])
-            if len(estimates.known) <= known < len(self.names):
+            if len(estimates.known) <= known < int(self.points.summary["n"]):
                 estimates.place[:] = -1
                 estimates.count["known"] = 0
 
-    def _place(self, change: PointChange) -> tuple[int, int, int, int]:
-        """A point's slot, its weights before and after, and its place in the order."""
-        name, before, after = change.name, change.before, change.after
-        self.total += after - before
-        place = bisect_left(self.names, name)
-        if before == 0:
-            self.slot_of[name] = self.free.pop()
-            self.names.insert(place, name)
-        if after == 0:
-            del self.names[place]
-        return self.slot_of[name], before, after, place
-
     # -- results -------------------------------------------------------------------------------
 
-    def _distances_of(self, model: ServerModel) -> int:
-        return (model.n_iter + 1) * len(self.order) * self.task.n_clusters
+    def _distances_of(self, n_iter: int) -> int:
+        return (n_iter + 1) * int(self.points.summary["n"]) * self.task.n_clusters
 
     def full_distances(self) -> int:
         """How many distances the assignments of a full run compute."""
-        here: int = self.n_rows * len(self.names) * self.task.n_clusters
-        return here + sum(self._distances_of(model) for model in self.absent.values())
+        here: int = self.n_rows * int(self.points.summary["n"]) * self.task.n_clusters
+        n_iter = self.runs.restarts["n_iter"].tolist()
+        return here + sum(self._distances_of(n_iter[number]) for number in self.absent)
 
-    def model(self) -> ServerModel:
-        """The restart with the lowest loss, the first of equals."""
-        runs, rows = self.runs, self.rows
-        losses = [(model.loss, number) for number, model in self.absent.items()]
-        for number, contends in enumerate(runs.restarts["contends"].tolist()):
-            if contends:
-                losses.append((math.fsum(runs.losses["exact"][number].tolist()), number))
-        loss, best = min(losses)
-        if best in self.absent:
-            return self.absent[best]
-        length = int(runs.restarts["length"][best])
-        row = int(runs.where[best, length - 1])
-        centres, labels = rows.centres[row].copy(), rows.labels[row][self.order].astype(np.int32)
-        return ServerModel(centres, labels, loss, int(runs.restarts["n_iter"][best]), best)
+    def contenders(self) -> list[int]:
+        """The restarts with rows that may be the first to have the lowest loss."""
+        return np.flatnonzero(self.runs.restarts["contends"]).tolist()
+
+    def last_row(self, number: int) -> int:
+        """Where the last row of a restart is."""
+        length = int(self.runs.restarts["length"][number])
+        return int(self.runs.where[number, length - 1])

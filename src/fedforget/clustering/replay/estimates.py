@@ -12,9 +12,11 @@ from fedforget.clustering.replay.arithmetic import (
     copy,
     count_from,
     fill,
+    locate_from_origin,
     magnitude,
     nearest_within,
     norm_of,
+    scaled,
     two_lowest,
 )
 from fedforget.clustering.replay.moves import no_moves, note_changes, relabel
@@ -28,7 +30,7 @@ WORN = 32.0
 @helper
 def add_point_to_estimates(points, estimates, scratch, slot):
     """Let features and inner products include a new point's.  OUT: estimates, scratch."""
-    count_from(points.base, points.values[slot], scratch.point)
+    locate_from_origin(points, scratch, slot)
     for c in range(points.origin.shape[0]):
         estimates.features[c, slot] = scratch.point[c]
     if not _know(points, estimates, scratch, slot):
@@ -91,8 +93,9 @@ def assign_by_estimates(points, rows, estimates, scratch, changed, above, row, t
     limit = _limit(estimates.centres[row], points.summary.slack)
     doubtful = 0
     if t == 0 and not is_old:
-        doubtful = points.summary.n
-        copy(points.order[:doubtful], listed[:doubtful])
+        for slot in range(points.weights.shape[0]):
+            listed[doubtful] = slot
+            doubtful += 1 if points.weights[slot] > 0 else 0
     elif in_doubt > 0:
         doubtful = _list_doubtful(estimates.near[row], estimates.other[row], limit, listed)
     if is_old:
@@ -169,7 +172,7 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
     if is_empty:
         norm = count_from(points.base, rows.centres[row, k], scratch.centre)
     else:
-        norm = norm_of(sums)
+        norm = norm_of(sums, points.units)
     n_mine = np.int64(0)
     gain = gross = 0.0
     for p in range(scratch.tally.moves):
@@ -227,7 +230,8 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
             fill(column, norm)
             _add_features(column, -2.0, scratch.centre, estimates.features)
         else:
-            _estimate_column(points, estimates, sums, rows.labels[above], k, norm, column)
+            scaled(sums, points.units, scratch.centre)
+            _estimate_column(points, estimates, scratch, total, rows.labels[above], k, norm)
     else:
         for i in range(column.shape[0]):
             column[i] = ratio * np.float64(estimated[i]) + constant
@@ -245,13 +249,14 @@ def _fresh_error(norm, radius2):
 
 
 @helper
-def _estimate_column(points, estimates, sums, labels, k, norm, column):
-    """All points' estimates for the mean of cluster k, from scratch.  OUT: column.
+def _estimate_column(points, estimates, scratch, total, labels, k, norm):
+    """All points' estimates for the mean of cluster k, from scratch.  OUT: scratch.column.
 
-    By its members' inner products, or feature by feature, whichever takes fewer terms.
+    Its sums are in ``scratch.centre``, its weight is ``total``.  By its members' inner products, or
+    feature by feature, whichever takes fewer terms.
     """
-    d = sums.shape[0] - 1
-    total = np.float64(sums[d])
+    sums, column = scratch.centre, scratch.column
+    d = sums.shape[0]
     members = 0
     for slot in range(labels.shape[0]):
         if labels[slot] == k:
@@ -344,14 +349,15 @@ def _estimate_changed(points, rows, estimates, scratch, above, row, changed, t):
         slot = changed[j, 0]
         if changed[j, 1] == 0:
             point = scratch.point
-            count_from(points.base, points.values[slot], point)
+            locate_from_origin(points, scratch, slot)
             for k in range(estimates.centres.shape[1]):
                 sums = rows.sums[above, k]
                 if t == 0 or sums[point.shape[0]] == 0:
                     count_from(points.base, rows.centres[row, k], scratch.centre)
                     product = _inner(point, scratch.centre)
                 else:
-                    product = _inner(point, sums) / np.float64(sums[point.shape[0]])
+                    scaled(sums, points.units, scratch.centre)
+                    product = _inner(point, scratch.centre) / np.float64(sums[point.shape[0]])
                 centre = estimates.centres[row, k]
                 estimates.columns[row, k, slot] = centre.norm - 2.0 * product
                 fresh = _fresh_error(centre.norm, points.summary.radius2)
@@ -434,7 +440,7 @@ def _settle(points, rows, estimates, scratch, row, slot, limit):
 @helper
 def _multiply(points, estimates, scratch, slot):
     """A point's inner products with all points.  OUT: scratch (point and column)."""
-    count_from(points.base, points.values[slot], scratch.point)
+    locate_from_origin(points, scratch, slot)
     fill(scratch.column, 0.0)
     _add_features(scratch.column, 1.0, scratch.point, estimates.features)
 

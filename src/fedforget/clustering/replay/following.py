@@ -2,14 +2,114 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from typing import Any
 
+import numpy as np
+
+from fedforget.arrays import Ints
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.lattice_kmeans import PointSource, ServerModel, cluster_each
+from fedforget.clustering.lattice_kmeans import (
+    LatticePoints,
+    LatticeRestarts,
+    PointChange,
+    PointSource,
+    ServerModel,
+    cluster_each,
+    moments_of,
+)
+from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
+from fedforget.clustering.replay.state import SLOT_BLOCK, Points, Sizes, allocate
 
 MEMORY_LIMIT = 1536 << 20
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
+
+
+class LatticeReplay(Replay[LatticeRestarts, ServerModel]):
+    """Lattice points with names, whose order is the canonical one."""
+
+    weights_change = True
+
+    def __init__(self, task: Task, points: LatticePoints, names: list[bytes], work: Work) -> None:
+        self.names = names
+        self.slot_of = {name: slot for slot, name in enumerate(names)}
+        n, d = points.coordinates.shape
+        slots = -(-(n + 16 + n // 32) // SLOT_BLOCK) * SLOT_BLOCK
+        self.free = list(range(slots - 1, n - 1, -1))
+        room = allocate(Points, Sizes(slots, d, task.n_clusters, task.n_init, ordered=slots))
+        room.values[:n] = points.coordinates
+        room.weights[:n] = points.weights
+        room.keys[:n] = np.stack(points.keys, axis=1)
+        room.order[:] = np.arange(slots)
+        room.units[:] = room.per_unit[:] = 1.0
+        room.origin[:] = points.coordinates.sum(axis=0) // n
+        room.base[:] = room.origin
+        room.summary["n"] = n
+        room.summary["scale"] = 1.0
+        moments = moments_of(points) if task.tol else None
+        super().__init__(task, room, moments, sum(points.weights.tolist()), work)
+
+    def in_use(self) -> Ints:
+        slots: Ints = self.points.order[: len(self.names)]
+        return slots
+
+    def _restarts(self) -> LatticeRestarts:
+        order, points, task = self.in_use(), self.points, self.task
+        keys = points.keys[order]
+        lattice = LatticePoints(
+            points.values[order].astype(np.int64),
+            points.weights[order],
+            Keys(np.ascontiguousarray(keys[:, 0]), np.ascontiguousarray(keys[:, 1])),
+        )
+        return LatticeRestarts.of(
+            lattice, task.n_clusters, max_iter=task.max_iter, threshold=self.threshold
+        )
+
+    def _result(
+        self, restarts: LatticeRestarts, seeds: Ints, number: int
+    ) -> tuple[ServerModel, int]:
+        model = restarts.model(seeds, number)
+        return model, model.n_iter
+
+    def apply(self, changes: list[PointChange], work: Work) -> None:
+        """Bring points, order and every restart up to date."""
+        places = [self._place(change) for change in changes]
+        changed = np.array(places, dtype=np.int64).reshape(-1, 4)
+        new = [change for change in changes if change.before == 0]
+        values, keys = self.nothing
+        if new:
+            values = np.array([change.coordinates for change in new], dtype=np.float64)
+            keys = np.array([change.key for change in new])
+        self.follow(changed, values, keys, work)
+        for change in changes:
+            if change.after == 0:
+                self.free.append(self.slot_of.pop(change.name))
+
+    def _place(self, change: PointChange) -> tuple[int, int, int, int]:
+        """A point's slot, its weights before and after, and its place in the order."""
+        name, before, after = change.name, change.before, change.after
+        place = bisect_left(self.names, name)
+        if before == 0:
+            self.slot_of[name] = self.free.pop()
+            self.names.insert(place, name)
+        if after == 0:
+            del self.names[place]
+        return self.slot_of[name], before, after, place
+
+    def model(self) -> ServerModel:
+        """The restart with the lowest loss, the first of equals."""
+        runs, rows = self.runs, self.rows
+        losses = [(model.loss, number) for number, model in self.absent.items()]
+        exact = runs.losses["exact"]
+        losses += [(math.fsum(exact[number].tolist()), number) for number in self.contenders()]
+        loss, best = min(losses)
+        if best in self.absent:
+            return self.absent[best]
+        row = self.last_row(best)
+        centres, labels = rows.centres[row].copy(), rows.labels[row][self.in_use()].astype(np.int32)
+        return ServerModel(centres, labels, loss, int(runs.restarts["n_iter"][best]), best)
 
 
 class ReplayingServer:
@@ -40,7 +140,7 @@ class ReplayingServer:
         self.tol = tol
         self.memory_limit = memory_limit
         self.work = Work()
-        self._replay: Replay | None = None
+        self._replay: LatticeReplay | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_replay": None}
@@ -73,7 +173,7 @@ class ReplayingServer:
             self.work = Work(0, distances, distances, self.n_init)
             return min(models, key=lambda model: model.loss)
         task = Task(self.n_clusters, self.n_init, self.max_iter, self.tol, self.memory_limit)
-        self._replay = Replay(task, points, self.source.names_of(aggregate), self.work)
+        self._replay = LatticeReplay(task, points, self.source.names_of(aggregate), self.work)
         self.work.full_distances = self._replay.full_distances()
         return self._replay.model()
 

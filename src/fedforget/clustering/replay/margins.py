@@ -11,9 +11,10 @@ from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
-    count_from,
     fill,
     largest,
+    locate,
+    locate_from_origin,
     magnitude,
     nearest_within,
     two_lowest,
@@ -30,7 +31,7 @@ PATIENCE = 32
 @helper
 def add_point_to_margins(points, margins, scratch, slot):
     """Let the features include a new point's.  OUT: margins, scratch."""
-    margins.lengths[slot] = count_from(points.base, points.values[slot], scratch.point)
+    margins.lengths[slot] = locate_from_origin(points, scratch, slot)
     for c in range(points.origin.shape[0]):
         margins.features[c, slot] = scratch.point[c]
 
@@ -38,7 +39,7 @@ def add_point_to_margins(points, margins, scratch, slot):
 @inlined
 def meet_changes(points, scratch, changed):
     """Before any row is looked at.  OUT: scratch."""
-    find_companions(points, changed, scratch.arrivals)
+    find_companions(points, changed, scratch)
 
 
 @inlined
@@ -192,10 +193,11 @@ def _nearest_of(points, rows, drifts, scratch, row, slot, own, margin, moved, on
     centres = rows.centres[row]
     limit = 2.0**-48 * (points.origin.shape[0] + 16.0) * points.summary.radius2
     limit = points.summary.slack + limit
+    locate(points, slot, scratch.place)
     for k in range(drifts.shape[0]):
         estimates[k] = np.inf
         if k == own or ((moved[k] or not only_moved) and drifts[own] + drifts[k] >= margin):
-            estimates[k] = _estimate(points.values[slot], centres[k], points.base)
+            estimates[k] = _estimate(scratch.place, centres[k], points.base)
             scratch.tally.distances += 1
     lowest, other, nearest = two_lowest(estimates)
     if other <= lowest + limit:
@@ -240,7 +242,7 @@ def _let_in(points, rows, margins, scratch, row, slot, turn):
     touched = scratch.touched[turn]
     drifts, kept = margins.drifts[row], margins.rows[row]
     distances = scratch.column[: drifts.shape[0]]
-    count_from(points.base, points.values[slot], scratch.point)
+    locate_from_origin(points, scratch, slot)
     for k in range(drifts.shape[0]):
         distances[k] = squared_distance(scratch.point, margins.anchors[row, k])
     first, second, own = two_lowest(distances)

@@ -11,12 +11,12 @@ from fedforget.compilation import helper, inlined
 
 
 @helper
-def estimate_losses(centres, origin, sums, losses, touched, moved, everything):
+def estimate_losses(points, centres, sums, losses, touched, moved, everything):
     """Follow the losses of clusters that have changed, or whose centres have.  OUT: losses.
 
     ``centres`` and ``sums`` are those of the last row.
     """
-    d = origin.shape[0]
+    d = points.origin.shape[0]
     for k in range(touched.shape[0]):
         if touched[k] or moved[k] or everything:
             losses[k].stale = True
@@ -24,16 +24,17 @@ def estimate_losses(centres, origin, sums, losses, touched, moved, everything):
             weight = np.float64(sums[k, d])
             norm = product = 0.0
             for c in range(d):
-                coordinate = centres[k, c] - origin[c]
-                norm += coordinate * coordinate
-                product += coordinate * np.float64(sums[k, c])
+                side = centres[k, c] - points.base[c]
+                norm += side * side
+                product += side * (np.float64(sums[k, c]) * points.units[c])
             losses[k].about = weight * norm - 2.0 * product
 
 
 @helper
 def settle_outcomes(points, rows, runs, scratch, total):
-    """Mark the restarts that may have the lowest loss, and add theirs up.  OUT: runs, scratch.
+    """Mark the restarts that may have the lowest loss.  OUT: runs, scratch.
 
+    Where points have an order, the losses of these are added up in that order.
     ``total`` is the weight of all points.
     """
     lowest = np.inf
@@ -51,7 +52,7 @@ def settle_outcomes(points, rows, runs, scratch, total):
             and _about(runs.losses[r]) <= lowest + margin
             and not _has_twin(rows, runs, r, scratch.twin)
         )
-        if restart.contends:
+        if restart.contends and points.order.shape[0] > 0:
             row = runs.where[r, restart.length - 1]
             _add_losses(points, rows.centres[row], rows.labels[row], runs.losses[r], scratch)
         scratch.tally.rows += restart.length

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
+from fedforget.clustering.replay.arithmetic import coordinate, locate
 from fedforget.clustering.replay.parts import part_of
 from fedforget.clustering.replay.state import Points
 from fedforget.compilation import helper, inlined, kernel
@@ -17,60 +18,108 @@ MOST_PAIRS = 1024
 
 
 @helper
-def change_points(points, changed, coordinates, keys):
+def change_points(points, changed, values, keys):
     """Let points come, change their weights, and go.  OUT: points."""
-    order, n = points.order, points.summary.n
     new = 0
     for c in range(changed.shape[0]):
         slot, before, after, place = changed[c, 0], changed[c, 1], changed[c, 2], changed[c, 3]
         points.weights[slot] = after
         if before == 0:
-            _put_point(points, slot, coordinates[new], keys[new])
+            _put_point(points, slot, values[new], keys[new])
             new += 1
-            for p in range(n, place, -1):
-                order[p] = order[p - 1]
-            order[place] = slot
-            n += 1
+            if points.order.shape[0] > 0:
+                _insert(points.order, points.summary.n, place, slot)
+            points.summary.n += 1
         if after == 0:
-            n -= 1
-            for p in range(place, n):
-                order[p] = order[p + 1]
-    points.summary.n = n
+            points.summary.n -= 1
+            if points.order.shape[0] > 0:
+                _delete(points.order, points.summary.n, place)
+
+
+@inlined
+def _insert(order, n, place, slot):
+    """Put a slot into its place among n.  OUT: order."""
+    for p in range(n, place, -1):
+        order[p] = order[p - 1]
+    order[place] = slot
+
+
+@inlined
+def _delete(order, n, place):
+    """Take a place out, so that n are left.  OUT: order."""
+    for p in range(place, n):
+        order[p] = order[p + 1]
 
 
 @kernel
-def bound_points(table, radius2, reach2):
-    """Let the bounds of the points cover squared lengths, from the origin and from zero.
+def set_features(table, features, lengths):
+    """Write the shifted coordinates feature by feature, and their squared lengths where wanted.
 
-    OUT: the summary of the points, which come as a table.
+    OUT: features, lengths; the summary of the points, which come as a table.
     """
     points = _points(table)
-    _widen(points.summary, points.origin.shape[0], radius2, reach2)
+    d = points.origin.shape[0]
+    for slot in range(points.weights.shape[0]):
+        if points.weights[slot] == 0:
+            continue
+        radius2 = reach2 = 0.0
+        for c in range(d):
+            side = coordinate(points, slot, c)
+            shifted = side - points.base[c]
+            features[c, slot] = shifted
+            radius2 += shifted * shifted
+            reach2 += side * side
+        if lengths.shape[0] > 0:
+            lengths[slot] = radius2
+        _widen(points.summary, d, radius2, reach2)
+
+
+@kernel
+def add_up(table, halves, sums, squares, large):
+    """Sums and sums of squares of the points, in steps, whose weights are 1.
+
+    ``large`` counts, per feature, the values whose magnitude is at least the feature's ``halves``.
+    OUT: sums, squares (a low and a high word per feature), large.
+    """
+    points = _points(table)
+    for slot in range(points.weights.shape[0]):
+        if points.weights[slot] == 0:
+            continue
+        for c in range(sums.shape[0]):
+            large[c] += 1 if abs(points.values[slot, c]) >= halves[c] else 0
+            steps = np.int64(coordinate(points, slot, c) * points.per_unit[c])
+            sums[c] += steps
+            square = np.uint64(steps * steps)
+            squares[c, 0] += square
+            squares[c, 1] += np.uint64(1 if squares[c, 0] < square else 0)
 
 
 @helper
-def _put_point(points, slot, coordinates, key):
+def _put_point(points, slot, values, key):
     """Put a point into a slot.  OUT: points."""
     d = points.origin.shape[0]
     points.keys[slot, 0] = key[0]
     points.keys[slot, 1] = key[1]
     radius2 = reach2 = 0.0
     for c in range(d):
-        value = np.float64(coordinates[c])
-        shifted = np.float64(coordinates[c] - points.origin[c])
-        points.values[slot, c] = value
+        points.values[slot, c] = values[c]
+        side = coordinate(points, slot, c)
+        shifted = side - points.base[c]
         radius2 += shifted * shifted
-        reach2 += value * value
+        reach2 += side * side
     _widen(points.summary, d, radius2, reach2)
 
 
 @helper
-def find_companions(points, changed, arrivals):
-    """For each point that comes the nearest of those that go, and how far it is.  OUT: arrivals.
+def find_companions(points, changed, scratch):
+    """For each point that comes the nearest of those that go, and how far it is.
+
+    OUT: scratch (arrivals).
 
     Where a client's mean moves on, these are neighbours on the lattice.  Many points at once, whose
     pairs would take longer than they save, have none.
     """
+    arrivals = scratch.arrivals
     comes = goes = 0
     for c in range(changed.shape[0]):
         arrivals[c].companion = -1
@@ -82,10 +131,12 @@ def find_companions(points, changed, arrivals):
         if changed[c, 1] > 0:
             continue
         nearest = np.inf
+        locate(points, changed[c, 0], scratch.place)
         for other in range(changed.shape[0]):
             if changed[other, 2] == 0:
                 slot = changed[other, 0]
-                distance = squared_distance(points.values[changed[c, 0]], points.values[slot])
+                locate(points, slot, scratch.other_place)
+                distance = squared_distance(scratch.place, scratch.other_place)
                 if distance < nearest:
                     nearest = distance
                     arrivals[c].companion = slot

@@ -7,6 +7,7 @@ import numpy as np
 from fedforget.clustering.kernels.clocks import draw, exponential, uniform
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
+from fedforget.clustering.replay.arithmetic import locate
 from fedforget.compilation import helper
 
 
@@ -28,6 +29,7 @@ def winners_stand(points, changed, restart, seeds, scratch):
                 continue
             if after == 0:
                 return False
+            locate(points, slot, scratch.place)
             d2 = 1.0
             weight = np.float64(after)
             for step in range(n_seeds):
@@ -45,7 +47,8 @@ def winners_stand(points, changed, restart, seeds, scratch):
                 if u <= seed.score * SCREEN * rate and exponential(u) / rate <= seed.score:
                     return False
                 seed.runner_up = min(seed.runner_up, u / rate / SCREEN)
-                distance = squared_distance(points.values[slot], points.values[seed.slot])
+                locate(points, seed.slot, scratch.other_place)
+                distance = squared_distance(scratch.place, scratch.other_place)
                 scratch.tally.distances += 1
                 if step == 0 or distance < d2:
                     d2 = distance

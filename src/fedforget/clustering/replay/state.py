@@ -38,14 +38,16 @@ START = 5  # It has its seeds, and room for one row that is not filled yet.
 class Sizes:
     """How long the dimensions are.
 
-    ``slots`` is the room for points, ``rows`` that for assignments of all restarts together,
-    ``longest`` that of one restart, ``known`` that for points whose inner products are kept.
+    ``slots`` is the room for points, ``ordered`` that for their order, ``rows`` that for
+    assignments of all restarts together, ``longest`` that of one restart, ``known`` that for points
+    whose inner products are kept.
     """
 
     slots: int
     features: int
     clusters: int
     restarts: int
+    ordered: int = 0
     rows: int = 0
     longest: int = 0
     known: int = 0
@@ -94,7 +96,7 @@ def record(**fields: type) -> np.dtype[Any]:
 
 Real, Single, Int, Word = np.float64, np.float32, np.int64, np.uint64
 
-SUMMARY = record(n=Int, radius2=Real, reach2=Real, slack=Real)
+SUMMARY = record(n=Int, radius2=Real, reach2=Real, slack=Real, scale=Real)
 ROW_OF_MARGINS = record(spent=Real, cut=Real, debt=Int)
 CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
@@ -110,20 +112,29 @@ TALLY = record(labels=Int, distances=Int, rows=Int, moves=Int)
 class Points(NamedTuple):
     """Points in slots.  A slot of weight 0 holds no point.
 
-    values : coordinates.
-    origin, base : a point in their midst, as integers and as real numbers; *shifted* coordinates
-        are counted from it.
+    A coordinate is a value, rounded to a multiple of its feature's step, times the ``scale`` of the
+    summary.  In this common unit a feature's step is its ``units``: a coordinate over it is an
+    integer.  All of these are powers of two, so nothing but the rounding is inexact.
+
+    values : the values as they were given.
+    rounders : adding a feature's number to a value and taking it away again rounds the value.
+    units, per_unit : of each feature, and 1 over it.
+    origin, base : a point in their midst, as integers and as coordinates; *shifted* coordinates are
+        counted from it.
     weights, keys : those of the points; a key is two words.
-    order : begins with the slots in use, in canonical order.
+    order : begins with the slots in use, in canonical order, where there is one.
     summary : ``n`` points; ``radius2`` bounds the squared lengths of the shifted coordinates,
         ``reach2`` those counted from zero, and ``slack`` the errors of two squared distances
         together, as they are computed.
     """
 
     values: Annotated[Any, of(Real, "slots", "features")]
+    rounders: Annotated[Any, of(Real, "features")]
+    units: Annotated[Any, of(Real, "features")]
+    per_unit: Annotated[Any, of(Real, "features")]
     weights: Annotated[Any, of(Int, "slots")]
     keys: Annotated[Any, of(Word, "slots", "both")]
-    order: Annotated[Any, of(Int, "slots")]
+    order: Annotated[Any, of(Int, "ordered")]
     origin: Annotated[Any, of(Int, "features")]
     base: Annotated[Any, of(Real, "features")]
     summary: Annotated[Any, of(SUMMARY)]
@@ -249,6 +260,7 @@ class Scratch(NamedTuple):
     touched, moved : room to mark, for two rows, the clusters that have moves, and the centres that
         are not where they were.
     centre, point : one of them, counted from the origin.
+    place, other_place : coordinates of a point.
     arrivals : of each changed point that comes a ``companion`` that goes, and how far ``apart``
         they are.
     twin : of each cluster, and of slots without a point, the cluster of another restart.
@@ -263,6 +275,8 @@ class Scratch(NamedTuple):
     moved: Annotated[Any, of(np.bool_, "both", "clusters")]
     centre: Annotated[Any, of(Real, "features")]
     point: Annotated[Any, of(Real, "features")]
+    place: Annotated[Any, of(Real, "features")]
+    other_place: Annotated[Any, of(Real, "features")]
     arrivals: Annotated[Any, of(ARRIVAL, "slots")]
     twin: Annotated[Any, of(np.int32, "clusters_and_none")]
     candidates: Annotated[Any, of(Int, "candidates")]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.replay.arithmetic import copy, fill, mean_of, take
+from fedforget.clustering.replay.arithmetic import copy, fill, locate, mean_of, take
 from fedforget.clustering.replay.estimates import (
     add_point_to_estimates,
     assign_by_estimates,
@@ -86,7 +86,7 @@ def replay_by(strategy: Strategy) -> Function:
 
     changed : rows (slot, old weight, new weight, place in the canonical order); a point that comes
         or goes has the old or new weight 0.
-    coordinates, keys : those of the points that come.
+    values, keys : those of the points that come.
     max_iter, threshold : of Lloyd's iteration; the threshold is negative without a tolerance.
     total : the weight of all points after the change.
     """
@@ -96,7 +96,7 @@ def replay_by(strategy: Strategy) -> Function:
 
     def replay(
         points_table, rows_table, kept_table, runs_table, scratch_table,
-        changed, coordinates, keys, max_iter, total, threshold,
+        changed, values, keys, max_iter, total, threshold,
     ):  # fmt: skip
         """Let some points change, and bring every recorded restart up to date.  OUT: the state."""
         points, rows, kept = points_of(points_table), rows_of(rows_table), kept_of(kept_table)
@@ -104,7 +104,7 @@ def replay_by(strategy: Strategy) -> Function:
         scratch.tally.labels = scratch.tally.distances = scratch.tally.rows = 0
 
         # 1. The points change.
-        change_points(points, changed, coordinates, keys)
+        change_points(points, changed, values, keys)
         for c in range(changed.shape[0]):
             if changed[c, 1] == 0:
                 add_point(points, kept, scratch, changed[c, 0])
@@ -186,7 +186,7 @@ def _clear_row(points, rows, row):
     fill(rows.labels[row], np.int16(-1))
     for k in range(rows.sums.shape[1]):
         fill(rows.sums[row, k], np.int64(0))
-    rows.witness[row] = points.order[0]
+    rows.witness[row] = 0
 
 
 @helper
@@ -222,7 +222,7 @@ def _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn):
             moved[k] = False
         elif t == 0:
             moved[k] = True
-            copy(points.values[seeds[k].slot], centre)
+            locate(points, seeds[k].slot, centre)
         elif sums[d] == 0:
             # A cluster without points keeps its centre.
             moved[k] = is_old
@@ -230,7 +230,7 @@ def _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn):
         else:
             moved[k] = touched[k] or (t == 1 and not is_old)
             if moved[k] or not is_old:
-                mean_of(sums, points.origin, centre)
+                mean_of(points, sums, centre)
 
 
 @helper
@@ -250,7 +250,7 @@ def _move_clusters(points, sums, scratch):
     """Carry out the moves.  OUT: sums, of the clusters."""
     for p in range(scratch.tally.moves):
         move = scratch.moves[p]
-        take(sums[move.cluster], points.values[move.slot], points.origin, move.weight)
+        take(points, sums[move.cluster], move.slot, move.weight)
 
 
 @helper
@@ -286,4 +286,4 @@ def _end_run(points, rows, runs, scratch, r, t, turn):
     restart.status = READY
     centres, sums = rows.centres[where[t]], rows.sums[where[t]]
     touched, moved, is_other = scratch.touched[turn], scratch.moved[turn], t + 1 != length
-    estimate_losses(centres, points.base, sums, runs.losses[r], touched, moved, is_other)
+    estimate_losses(points, centres, sums, runs.losses[r], touched, moved, is_other)

@@ -1,0 +1,240 @@
+"""K-means of one owner's records, which follows what comes and goes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from fedforget.arrays import Floats, Ints, Labels, UInts
+from fedforget.clustering.distance import Rows
+from fedforget.clustering.ids import Ids
+from fedforget.clustering.lloyd import threshold_of
+from fedforget.clustering.prf import Keys
+from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
+from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
+from fedforget.clustering.replay.record_slots import RecordSlots
+
+
+class Outcome(NamedTuple):
+    """Where a restart ended.
+
+    Attributes
+    ----------
+    centres : in coordinates; fewer than asked for where there are fewer distinct records.
+    labels : the cluster of each slot; -1 where there is no record.
+    sums, totals : of each cluster the sum of its records, in steps, and their number.
+    n_iter : iterations.
+    """
+
+    centres: Floats
+    labels: Labels
+    sums: Ints
+    totals: Ints
+    n_iter: int
+
+
+def restarts_of(records: RecordSlots, slots: Ints, task: Task) -> RecordRestarts:
+    """Records in coordinates, ready to be clustered."""
+    keys = records.points.keys[slots]
+    return RecordRestarts(
+        Rows(records.coordinates(slots)),
+        None,
+        Keys(np.ascontiguousarray(keys[:, 0]), np.ascontiguousarray(keys[:, 1])),
+        task.n_clusters,
+        task.max_iter,
+        threshold_of(records.moments, task.tol),
+        records.ids[slots],
+        records.rounding,
+    )
+
+
+def run_in_full(restarts: RecordRestarts, slots: Ints, seeds: Ints, capacity: int) -> Outcome:
+    """Lloyd's iteration from given seeds, without a trace."""
+    run = restarts.lloyd(seeds)
+    labels = np.full(capacity, -1, dtype=np.int32)
+    labels[slots] = run.labels
+    return Outcome(run.centres, labels, run.sums, run.totals, run.n_iter)
+
+
+class RecordReplay(Replay[RecordRestarts, Outcome]):
+    """Trajectories of one owner's records, whose weights are 1 and which know no order."""
+
+    weights_change = False
+
+    def __init__(self, task: Task, records: RecordSlots, work: Work) -> None:
+        self.records = records
+        super().__init__(task, records.points, records.moments, len(records), work)
+
+    def in_use(self) -> Ints:
+        return self.records.in_use()
+
+    def _restarts(self) -> RecordRestarts:
+        return restarts_of(self.records, self.in_use(), self.task)
+
+    def _result(self, restarts: RecordRestarts, seeds: Ints, number: int) -> tuple[Outcome, int]:
+        capacity = len(self.points.weights)
+        outcome = run_in_full(restarts, self.in_use(), seeds, capacity)
+        return outcome, outcome.n_iter
+
+    def outcome(self, number: int) -> Outcome:
+        """Where a restart ended; a copy, except for its labels."""
+        if number in self.absent:
+            return self.absent[number]
+        rows, row = self.rows, self.last_row(number)
+        totals = rows.sums[row, :, -1].copy()
+        sums = rows.sums[row, :, :-1] + totals[:, np.newaxis] * self.points.origin
+        n_iter = int(self.runs.restarts["n_iter"][number])
+        return Outcome(rows.centres[row].copy(), rows.labels[row], sums, totals, n_iter)
+
+    def forget_features(self, slots: Ints) -> None:
+        """Overwrite what the strategy knows of records that have gone."""
+        if self.margins is not None:
+            self.margins.features[:, slots] = 0.0
+            self.margins.lengths[slots] = 0.0
+        if self.estimates is not None:
+            self.estimates.features[:, slots] = 0.0
+            self.estimates.products[:, slots] = 0.0
+            places = self.estimates.place[slots]
+            self.estimates.products[places[places >= 0]] = 0.0
+
+
+class OwnedKMeans:
+    """K-means of one owner's records.
+
+    Parameters
+    ----------
+    values : (n, d) the records; copied.
+    ids, keys : theirs.
+    arrival : one number per record that grows with the order of arrival.
+    task : what is to be computed.
+
+    Attributes
+    ----------
+    records : the records, in slots.
+    best : the number of the best restart: the lowest loss, the first of equals.
+    work : what the last change cost.
+    """
+
+    best: int
+
+    def __init__(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints, task: Task) -> None:
+        self.task = task
+        self.records = RecordSlots(values, ids, keys, arrival)
+        self._run()
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def replayed(self) -> RecordReplay | None:
+        """The trajectories, where there are any."""
+        return self._replay
+
+    # -- running -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Run in full, and keep the trajectories where they can be replayed."""
+        task, records, self.work = self.task, self.records, Work()
+        # An old one's memory goes before a new one's comes.
+        self._replay: RecordReplay | None = None
+        self._outcomes: dict[int, Outcome] = {}
+        if task.n_clusters <= min(len(records), MOST_CLUSTERS):
+            self._replay = RecordReplay(task, records, self.work)
+            self.work.full_distances = self._replay.full_distances()
+        elif len(records):
+            slots = records.in_use()
+            restarts = restarts_of(records, slots, task)
+            for number in range(task.n_init):
+                seeds = np.array(restarts.seed(number).rows, dtype=np.int64)
+                capacity = len(records.ids)
+                self._outcomes[number] = run_in_full(restarts, slots, seeds, capacity)
+            self.work.restarts = task.n_init
+        self._choose()
+
+    def _choose(self) -> None:
+        """Find the best restart."""
+        numbers = list(self._outcomes)
+        if self._replay is not None:
+            numbers = sorted([*self._replay.contenders(), *self._replay.absent])
+        self.best = numbers[0] if numbers else 0
+        if len(numbers) > 1:
+            self.best = min((self._loss(number), number) for number in numbers)[1]
+
+    def _outcome(self, number: int) -> Outcome:
+        return self._outcomes[number] if self._replay is None else self._replay.outcome(number)
+
+    def _loss(self, number: int) -> Fraction:
+        outcome = self._outcome(number)
+        return exact_loss(self.records.moments, outcome.centres, outcome.sums, outcome.totals)
+
+    # -- results -------------------------------------------------------------------------------
+
+    @property
+    def outcome(self) -> Outcome:
+        """Where the best restart ended."""
+        if not len(self):
+            d = self.records.points.values.shape[1]
+            none = np.zeros((0, d), dtype=np.int64)
+            labels = np.full(len(self.records.ids), -1, dtype=np.int32)
+            return Outcome(np.empty((0, d)), labels, none, none[:, 0], 0)
+        return self._outcome(self.best)
+
+    def loss(self) -> Fraction:
+        """The exact sum of squared distances to the centres, in the records' own units."""
+        if not len(self):
+            return Fraction(0)
+        # In coordinates, no magnitude exceeds 2^31.
+        unit = Fraction(self.records.rounding.scale)
+        return self._loss(self.best) / (unit * unit)
+
+    # -- forgetting and learning ---------------------------------------------------------------
+
+    def forget(self, slots: Ints) -> None:
+        """Erase records."""
+        records, replay = self.records, self._replay
+        n = len(records) - len(slots)
+        stands = records.keep_steps(records.points.values[:0], records.points.values[slots])
+        if replay is None or not stands or n < self.task.n_clusters or 2 * len(slots) > n:
+            records.remove(slots)
+            records.erase(slots)
+            records.measure()
+            self._run()
+            return
+        self._follow(replay, _changes(slots, 1, 0), *replay.nothing)
+        records.erase(slots)
+        replay.forget_features(slots)
+
+    def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
+        """Add records; returns their slots."""
+        records, replay = self.records, self._replay
+        two_words = np.stack(keys, axis=1)
+        stands = records.keep_steps(values, values[:0])
+        has_room = len(ids) <= records.n_free
+        if not has_room:
+            self._replay = None
+            records.grow(len(ids))
+        slots = records.take(len(ids))
+        records.note(slots, ids, arrival)
+        if replay is None or not (stands and has_room) or 2 * len(ids) > len(records):
+            records.put(slots, values, two_words)
+            records.measure()
+            self._run()
+        else:
+            self._follow(replay, _changes(slots, 0, 1), values, two_words)
+        return slots
+
+    def _follow(self, replay: RecordReplay, changed: Ints, values: Floats, keys: UInts) -> None:
+        self.work = Work()
+        replay.follow(changed, values, keys, self.work)
+        self.work.full_distances = replay.full_distances()
+        self._choose()
+
+
+def _changes(slots: Ints, before: int, after: int) -> Ints:
+    """Changes of points that have no place in an order."""
+    changed = np.empty((len(slots), 4), dtype=np.int64)
+    changed[:, 0] = slots
+    changed[:, 1:] = before, after, -1
+    return changed

@@ -1,0 +1,285 @@
+"""K-means with Lloyd's iteration for one data owner, with exact removal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.distance import MAX_MAGNITUDE, nearest, pairwise
+from fedforget.clustering.ids import Ids
+from fedforget.clustering.prf import Keys, Secret
+from fedforget.clustering.replay.engine import Task
+from fedforget.clustering.replay.owned_kmeans import Outcome, OwnedKMeans
+from fedforget.constraints import K_MEANS, Constraint, Jobs, MemorySize, OrNone, checked
+from fedforget.digests import Digest
+from fedforget.estimators import files
+from fedforget.estimators.base import warn_of_few
+from fedforget.estimators.owning import OwnerEstimator
+from fedforget.estimators.parameters import check_values, column_of, root_secret
+from fedforget.report import Name, Report, Stopwatch, Verb
+
+MOST_RECORDS = 2**30
+"""More could make sums of 32-bit steps overflow."""
+
+
+class KMeans(OwnerEstimator):
+    """K-means that forgets exactly: K-means++ seeds, then Lloyd's iteration.
+
+    ``forget`` and ``learn`` leave, bit for bit, the model of a fresh fit on the records that are
+    then held, with the same ``random_state``; they take a small part of its time, because what the
+    last run did is kept and only what changes is followed.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.  Fewer are found where there are fewer distinct records; ``fit`` warns.
+    n_init : int, default=1
+        Number of restarts; the one with the lowest inertia is the model.
+    max_iter : int, default=300
+        The most iterations of a restart.
+    tol : float, default=1e-4
+        The iteration ends when the squared shifts of all centres add up to at most ``tol`` times
+        the mean variance of the features.  With 0 it ends when no label changes.
+    memory_limit : int or str, default="2 GiB"
+        The most memory that is kept to forget quickly.  Restarts that do not fit are run again
+        with each change.  The model does not depend on it.
+    n_jobs : int or None, default=None
+        Number of threads.  The model does not depend on it.
+    random_state : int, RandomState or None, default=None
+        Source of the owner's secret.  An integer makes fits repeatable.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_clusters, n_features)
+        The means of the clusters.
+    labels_ : ndarray of shape (n_records,)
+        The cluster of each record.
+    cluster_sizes_ : ndarray of shape (n_clusters,)
+        Number of records of each cluster.
+    inertia_ : float
+        Sum of squared distances of the records to their centres, correctly rounded.
+    n_iter_ : int
+        Iterations of the best restart.
+    ids_ : ndarray of shape (n_records,)
+        The records' ids.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
+
+    Notes
+    -----
+    Records are rounded before they are clustered: per feature, to 32 bits of its largest magnitude
+    among the records present.  So sums are exact and know no order.  A cluster that loses all its
+    records keeps its last centre; scikit-learn moves such a centre to a far record.
+
+    Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
+    ``learn`` appends.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [0.5], [5.0], [5.5], [9.0]])
+    >>> model = KMeans(n_clusters=2, random_state=0).fit(X, ids=list("abcde"))
+    >>> print(model.forget("b").removed)
+    1
+    >>> again = KMeans(n_clusters=2, random_state=0).fit(X[[0, 2, 3, 4]], ids=list("acde"))
+    >>> bool((model.cluster_centers_ == again.cluster_centers_).all())
+    True
+    """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        **K_MEANS,
+        "memory_limit": MemorySize(),
+        "n_jobs": OrNone(Jobs()),
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_init: int = 1,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        memory_limit: int | str = "2 GiB",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: npt.ArrayLike, y: Any = None, *, ids: Any = None) -> Self:
+        """Cluster X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_records, n_features)
+        y : ignored
+        ids : array-like of int or str, default=None
+            The records' ids, all different; the row numbers if left out.
+        """
+        given = checked(self._constraints, **self.get_params(deep=False))
+        with self._unchanged_on_error():
+            rows = self._unchecked_rows(X, reset=True)
+            column = self._ids_of_fit(ids, len(rows), given["n_clusters"])
+            self._build(rows, column, given, root_secret(self.random_state))
+            self._fitted_with = self.get_params(deep=False)
+            found = len(self._outcome.centres)
+            if found < given["n_clusters"]:
+                warn_of_few(found, given["n_clusters"])
+        return self
+
+    def _build(self, rows: Floats, ids: Ids, given: Mapping[str, Any], root: Secret) -> None:
+        """Set the fitted state."""
+        if len(rows) > MOST_RECORDS:
+            raise ValueError(f"X has {len(rows)} rows; at most 2^30 can be clustered")
+        check_values(rows)
+        keys = self._begin(ids, root)
+        task = Task(
+            given["n_clusters"],
+            given["n_init"],
+            given["max_iter"],
+            given["tol"],
+            given["memory_limit"],
+        )
+        self._model = OwnedKMeans(rows, ids, keys, np.arange(len(ids)), task)
+
+    # -- forgetting and learning ---------------------------------------------------------------
+
+    def _some_ids(self) -> Ids:
+        return self._model.records.ids[: len(self._model)]
+
+    def _take_out(self, found: Ints) -> tuple[Ints, Keys]:
+        self._model.forget(found)
+        none = np.empty(0, dtype=np.uint64)
+        return np.empty(0, dtype=np.int64), Keys(none, none)
+
+    def _take_in(self, rows: Floats, ids: Ids, arrival: Ints, keys: Keys) -> Ints:
+        return self._model.learn(rows, ids, keys, arrival)
+
+    def _report(self, verb: Verb, watch: Stopwatch, removed: int, added: int) -> Report:
+        work = self._model.work
+        reseeded: dict[Name, int] = {"owner": 1} if work.restarts else {}
+        return Report(verb, removed, added, reseeded=reseeded, work=work, seconds=watch.total())
+
+    # -- what was found ------------------------------------------------------------------------
+
+    @property
+    def _fitted(self) -> OwnedKMeans:
+        self._check_fitted()
+        return self._model
+
+    @property
+    def _outcome(self) -> Outcome:
+        return self._fitted.outcome
+
+    def _centres(self) -> Floats:
+        return self.cluster_centers_
+
+    @property
+    def cluster_centers_(self) -> Floats:
+        return self._fitted.records.rounding.values_of(self._outcome.centres)
+
+    @property
+    def cluster_sizes_(self) -> Ints:
+        return self._outcome.totals
+
+    @property
+    def n_iter_(self) -> int:
+        return self._outcome.n_iter
+
+    @property
+    def labels_(self) -> Labels:
+        labels: Labels = self._outcome.labels[self._fitted.records.by_arrival()].astype(np.int32)
+        return labels
+
+    @property
+    def ids_(self) -> Ids:
+        records = self._fitted.records
+        return records.ids[records.by_arrival()]
+
+    @property
+    def inertia_(self) -> float:
+        try:
+            return float(self._fitted.loss())
+        except OverflowError:
+            return math.inf
+
+    # -- new rows ------------------------------------------------------------------------------
+
+    def _framed(self, X: npt.ArrayLike) -> tuple[Floats, Floats, int]:
+        """Rows, rounded, and centres, both times a power of two that is returned.
+
+        It is the one that records are clustered at, unless squares of X would overflow there.
+        """
+        rounding = self._fitted.records.rounding
+        rows, centres = rounding.round(self._rows(X)), self._filled_centres()
+        shift = rounding.shift
+        largest = float(np.abs(rows).max(initial=0.0))
+        if math.frexp(largest)[1] + shift > math.frexp(MAX_MAGNITUDE)[1]:
+            shift = -math.frexp(largest)[1]
+        return np.ldexp(rows, shift), np.ldexp(centres, shift), shift
+
+    def _nearest(self, X: npt.ArrayLike) -> tuple[Labels, Floats]:
+        rows, centres, shift = self._framed(X)
+        labels, d2 = nearest(rows, centres)
+        with np.errstate(over="ignore", under="ignore"):
+            return labels, np.ldexp(d2, -2 * shift)
+
+    def transform(self, X: npt.ArrayLike) -> Floats:
+        """The distance of each row of X, rounded as records are, to every centre."""
+        rows, centres, shift = self._framed(X)
+        with np.errstate(over="ignore", under="ignore"):
+            return np.ldexp(np.sqrt(pairwise(rows, centres)), -shift)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model, records and secret included, to one file that only you may read."""
+        records = self._fitted.records
+        order = records.by_arrival()
+        parameters = checked(self._constraints, **self._fitted_with)
+        files.write(
+            path,
+            {
+                "estimator": "KMeans",
+                "parameters": parameters,
+                "random_state": files.plain_random_state(self._fitted_with["random_state"]),
+                "secret": self._root.data.hex(),
+                "digest": self._digest(),
+            },
+            {
+                "values": records.points.values[order],
+                "ids": records.ids[order],
+                **files.feature_names(self),
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a saved model.  It is fitted again from its records, and must come out the same."""
+        header, arrays = files.read(path, "KMeans")
+        with files.explained(path):
+            model = cls(**header["parameters"], random_state=header["random_state"])
+            given = checked(cls._constraints, **model.get_params(deep=False))
+            values = arrays["values"]
+            files.restore_features(model, arrays, values.shape[1])
+            root = Secret(bytes.fromhex(header["secret"]))
+            model._build(values, column_of(arrays["ids"], len(values), "ids"), given, root)
+            model._fitted_with = model.get_params(deep=False)
+        files.check_digest(path, header["digest"], model._digest())
+        return model
+
+    def _digest(self) -> str:
+        outcome = self._outcome
+        digest = Digest("kmeans").field("n_clusters", self._fitted.task.n_clusters)
+        digest.array("exponents", self._fitted.records.rounding.exponents)
+        return digest.array("centres", outcome.centres).array("sizes", outcome.totals).hex()
