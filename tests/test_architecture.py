@@ -58,7 +58,8 @@ SCMA_KERNELS = [{"field"}, {"transforms", "school", "words"}, {"tree", "roots"}]
 REPLAY = [
     {"state"},
     {"parts"},
-    {"arithmetic", "moves", "points", "seeds"},
+    {"arithmetic", "moves"},
+    {"points", "seeds"},
     {"margins", "estimates", "outcomes"},
     {"walk"},
     {"engine", "record_slots"},

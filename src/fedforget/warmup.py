@@ -32,6 +32,8 @@ from fedforget.clustering.prf import Secret
 from fedforget.clustering.race import copy_and_start, first_row
 from fedforget.clustering.records import RecordTable
 from fedforget.clustering.replay import ReplayingServer
+from fedforget.clustering.replay.engine import Task
+from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
 from fedforget.compilation import KERNELS, compiled_now
 from fedforget.scma import Codec
 
@@ -99,8 +101,11 @@ def _replay(source: PointSource, d: int) -> None:
 
 
 def _run_margins() -> None:
-    """The server's replay, for few features and clusters."""
+    """Replay for few features and clusters, of the server and of one owner's records."""
     _replay(WeightedPoints(_SECRET, 99.0), 3)
+    values, ids = np.linspace(0.0, 1.0, 24).reshape(8, 3), np.arange(8)
+    task = Task(2, n_init=1, max_iter=2, tol=1e-4, memory_limit=1 << 20)
+    OwnedKMeans(values, ids, keys_of_ids(_SECRET, ids), ids, task).forget(ids[:1])
 
 
 def _run_estimates() -> None:

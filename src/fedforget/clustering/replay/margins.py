@@ -11,6 +11,8 @@ from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
+    coordinate,
+    copy,
     fill,
     largest,
     locate,
@@ -21,11 +23,23 @@ from fedforget.clustering.replay.arithmetic import (
 )
 from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel
 from fedforget.clustering.replay.points import find_companions
-from fedforget.clustering.replay.state import BORDER, SLOT_BLOCK, SLOT_TILE
+from fedforget.clustering.replay.state import BORDER_BLOCK, SLOT_BLOCK, SLOT_TILE
 from fedforget.compilation import helper, inlined
 
-PATIENCE = 32
-"""Margins are taken again when one point in so many has been settled because of old ones."""
+SLOTS_PER_POINT = 64
+"""Looking through the margins of so many slots takes as long as measuring a point."""
+
+REACH = 1.5
+"""Lists are made for drifts so many times larger than the one that called for them."""
+
+SHORTEST = 8
+"""Lists shorter than this are worth lengthening."""
+
+CACHED = 1 << 19
+"""So many numbers in single precision are taken to stay in a processor's cache."""
+
+FEW = 8
+"""Up to so many points are settled one by one."""
 
 
 @helper
@@ -42,10 +56,25 @@ def meet_changes(points, scratch, changed):
     find_companions(points, changed, scratch)
 
 
-@inlined
+@helper
 def begin_by_margins(points, rows, margins, scratch, where, t, is_first, turn):
     """Let row t start with what the row above knows.  OUT: margins."""
-    margins.rows[where[t]].cut = margins.rows[where[t - 1]].cut
+    source, row = where[t - 1], where[t]
+    kept, given = margins.rows[row], margins.rows[source]
+    kept.spent = given.spent
+    # The first row's list is empty.
+    kept.cut = given.cut if t > 1 else -1.0
+    kept.listed = given.listed
+    kept.usual = given.usual
+    kept.debt = given.debt
+    kept.price = given.price
+    copy(margins.reserves[source], margins.reserves[row])
+    copy(margins.drifts[source], margins.drifts[row])
+    for k in range(margins.anchors.shape[1]):
+        copy(margins.anchors[source, k], margins.anchors[row, k])
+    listed = _whole_blocks(kept.listed)
+    copy(margins.border[source, :listed], margins.border[row, :listed])
+    copy(margins.border_margins[source, :listed], margins.border_margins[row, :listed])
 
 
 @helper
@@ -62,6 +91,8 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
     drifts, kept = margins.drifts[row], margins.rows[row]
     most = next_ = moved = 0.0
     for k in range(drifts.shape[0]):
+        # What a new row knows is about the centres of the row above.
+        before[k] = before[k] or not is_old
         if before[k]:
             drifts[k] = _drift(rows.centres[row, k], points.base, margins.anchors[row, k])
             moved = max(moved, drifts[k])
@@ -79,9 +110,12 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
                 reserves[slot] = np.inf
             elif changed[c, 1] == 0 and labels[slot] >= 0:
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, 2])
-    is_calm = is_old and most + next_ < kept.cut and kept.debt * PATIENCE < labels.shape[0]
-    if is_calm:
-        _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn)
+    is_first = t == 0 and not is_old
+    if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
+        _set_charges(drifts, before, most, next_, moved, margins.charges)
+        _settle_border(points, rows, margins, scratch, row, most + next_, turn)
+        if not is_old:
+            return
         for c in range(changed.shape[0]):
             slot = changed[c, 0]
             left = np.float64(reserves[slot]) - kept.spent
@@ -89,10 +123,10 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
                 _let_in(points, rows, margins, scratch, row, slot, turn)
         return
     _take_anchors(rows.centres[row], points.base, margins.anchors[row], drifts)
-    _take_margins(points, rows, margins, scratch, row, most + next_, not is_old, turn)
+    _take_margins(points, rows, margins, scratch, row, most + next_, is_first, is_old, turn)
     if t == 0:
         # Seeds do not move: these margins are good for ever.
-        fill(margins.border_margins[row], np.float32(np.inf))
+        kept.listed = 0
         kept.cut = np.inf
 
 
@@ -136,50 +170,126 @@ def _drift(centre, origin, anchor):
 # -- while the margins hold ------------------------------------------------------------------------
 
 
-@helper
-def _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn):
-    """Settle the listed points whose margins are used up.  OUT: rows, margins, scratch.
+@inlined
+def _set_charges(drifts, before, most, next_, moved, charges):
+    """How much margin a point of each cluster must have for its label to stand.  OUT: charges.
 
     Labels were right before centres have moved, so a point whose own centre has not has to be
     compared with these alone.  ``moved`` is the largest of their drifts, ``most`` and ``next_`` are
     those of all.
     """
-    drifts, listed = margins.drifts[row], margins.border_margins[row]
-    bound = np.float32((most + next_) * (1.0 + 1e-6))
-    hits = np.int32(0)
-    for p in range(BORDER):
-        hits += np.int32(1) if listed[p] <= bound else np.int32(0)
-    if hits == 0:
-        return
-    before, touched = scratch.moved[turn], scratch.touched[turn]
-    labels, reserves = rows.labels[row], margins.reserves[row]
-    settled = 0
-    for p in range(BORDER):
-        if listed[p] > bound:
-            continue
-        slot = np.int64(margins.border[row, p])
-        own = np.int64(labels[slot])
-        if own < 0:
-            continue
-        # Not the listed margin: another point may be in this slot by now.
-        margin = np.float64(reserves[slot]) - margins.rows[row].spent
+    for k in range(drifts.shape[0]):
         rivals = moved
-        if before[own]:
-            rivals = next_ if drifts[own] == most else most
-        if margin > drifts[own] + rivals:
-            continue
-        settled += 1
+        if before[k]:
+            rivals = next_ if drifts[k] == most else most
+        charges[k] = drifts[k] + rivals
+
+
+@helper
+def _settle_border(points, rows, margins, scratch, row, drift, turn):
+    """Settle the listed points whose margins are used up.  OUT: rows, margins, scratch.
+
+    Two centres have together moved by no more than ``drift``.
+    """
+    labels, kept = rows.labels[row], margins.rows[row]
+    slots, charges = scratch.candidates, margins.charges
+    bound = np.float32(drift * (1.0 + 1e-6))
+    listed = margins.border_margins[row, : _whole_blocks(kept.listed)]
+    near = _list_below(listed, bound, slots, BORDER_BLOCK)
+    count = 0
+    for j in range(near):
+        place = slots[j]
+        slot = np.int64(margins.border[row, place])
+        own = np.int64(labels[slot])
+        # Not the listed margin: another point may be in this slot by now.
+        margin = np.float64(margins.reserves[row, slot]) - kept.spent
+        if own >= 0 and margin <= charges[own]:
+            slots[count] = slot
+            margins.places[count] = place
+            count += 1
+    if count > FEW:
+        _settle_many(points, rows, margins, scratch, row, count, turn)
+    else:
+        _settle_few(points, rows, margins, scratch, row, count, turn)
+    scratch.tally.labels += count
+    # Points that are close to a border come back with any margins.
+    if kept.usual < 0:
+        kept.usual = count + 2
+    kept.debt += max(0, count - kept.usual)
+
+
+@helper
+def _settle_few(points, rows, margins, scratch, row, count, turn):
+    """Settle the first candidates, one by one.  OUT: rows, margins, scratch."""
+    before, labels = scratch.moved[turn], rows.labels[row]
+    for j in range(count):
+        slot = scratch.candidates[j]
+        own = np.int64(labels[slot])
+        margin = np.float64(margins.reserves[row, slot]) - margins.rows[row].spent
         nearest = _nearest_of(
-            points, rows, drifts, scratch, row, slot, own, margin, before, not before[own]
+            points,
+            rows,
+            margins.drifts[row],
+            scratch,
+            row,
+            slot,
+            own,
+            margin,
+            before,
+            not before[own],
         )
         if nearest != own:
-            labels[slot] = nearest
-            listed[p] = -np.inf
-            reserves[slot] = -np.inf
-            relabel(points, scratch, touched, slot, own, nearest)
-    scratch.tally.labels += settled
-    # One or two points that are close to a border come back with any margins.
-    margins.rows[row].debt += max(0, settled - 2)
+            _change_label(points, rows, margins, scratch, row, slot, j, own, nearest, turn)
+
+
+@helper
+def _settle_many(points, rows, margins, scratch, row, count, turn):
+    """Settle the first candidates, all at once where single precision tells.
+
+    OUT: rows, margins, scratch.
+    """
+    slots, labels, roundings = scratch.candidates, rows.labels[row], margins.roundings
+    _take_anchors(rows.centres[row], points.base, margins.current, roundings)
+    width = _pad(slots, count)
+    _gather(points, margins, slots, width)
+    _measure(
+        margins.gathered,
+        margins.gathered_lengths,
+        width,
+        margins.current,
+        points.summary,
+        margins,
+    )
+    least = 2.0 * largest(roundings)
+    before = scratch.moved[turn]
+    for j in range(count):
+        slot = slots[j]
+        own, nearest = np.int64(labels[slot]), np.int64(margins.nearest[j])
+        if margins.measured[j] <= least:
+            nearest = _nearest_of(
+                points,
+                rows,
+                roundings,
+                scratch,
+                row,
+                slot,
+                nearest,
+                -np.inf,
+                before,
+                np.bool_(False),
+            )
+        if nearest != own:
+            _change_label(points, rows, margins, scratch, row, slot, j, own, nearest, turn)
+    scratch.tally.distances += roundings.shape[0] * count
+
+
+@inlined
+def _change_label(points, rows, margins, scratch, row, slot, j, own, nearest, turn):
+    """Give candidate j another label; it has no margin then.  OUT: rows, margins, scratch."""
+    rows.labels[row, slot] = nearest
+    margins.border_margins[row, margins.places[j]] = -np.inf
+    margins.reserves[row, slot] = -np.inf
+    relabel(points, scratch, scratch.touched[turn], slot, own, nearest)
 
 
 @helper
@@ -260,20 +370,36 @@ def _let_in(points, rows, margins, scratch, row, slot, turn):
         margin = -np.inf
     margins.reserves[row, slot] = (margin + kept.spent) * (1.0 - 1e-6)
     if margin <= kept.cut < np.inf:
-        p = 0
-        while p < BORDER and margins.border_margins[row, p] < np.inf:
-            p += 1
-        if p < BORDER:
-            margins.border[row, p] = slot
-            margins.border_margins[row, p] = margin * (1.0 - 1e-6)
-        else:
-            kept.cut = -1.0
+        _append(margins.border[row], margins.border_margins[row], kept, slot, margin)
     was = np.int64(rows.labels[row, slot])
     if nearest != was:
         rows.labels[row, slot] = nearest
         relabel(points, scratch, touched, slot, was, nearest)
     scratch.tally.labels += 1
     scratch.tally.distances += drifts.shape[0]
+
+
+@inlined
+def _append(border, border_margins, kept, slot, margin):
+    """Put a point at the end of a list; a list that is full is void.
+
+    OUT: border, border_margins, kept.
+    """
+    p = kept.listed
+    if p == border.shape[0]:
+        kept.cut = -1.0
+    else:
+        if p % BORDER_BLOCK == 0:
+            fill(border_margins[p : p + BORDER_BLOCK], np.float32(np.inf))
+        border[p] = slot
+        border_margins[p] = margin * (1.0 - 1e-6)
+        kept.listed = p + 1
+
+
+@inlined
+def _whole_blocks(listed):
+    """The length of a list, up to the end of a block."""
+    return -(-listed // BORDER_BLOCK) * BORDER_BLOCK
 
 
 @inlined
@@ -295,7 +421,7 @@ def _take_anchors(centres, origin, anchors, drifts):
 
 
 @helper
-def _take_margins(points, rows, margins, scratch, row, drift, everyone, turn):
+def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, turn):
     """Labels and margins for new anchors, which are off the old by no more than ``drift``.
 
     That is, two of them together.  Points with ample margins keep what the drift leaves of them,
@@ -306,8 +432,13 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, turn):
     slots, capacity = scratch.candidates, points.weights.shape[0]
     radius = np.sqrt(points.summary.radius2)
     kept = margins.rows[row]
-    kept.debt = 0
-    cut = kept.cut
+    # A list for changes such as this one.  How far centres of a new row are from those of the row
+    # above says nothing about changes to come, so there the list is short.
+    most = margins.border.shape[1]
+    cut = REACH * drift
+    if not is_old:
+        cut = kept.cut
+        most = min(most, capacity // SLOTS_PER_POINT + BORDER_BLOCK)
     if not 0.0 < cut < 4.0 * radius:
         cut = 0.125 * radius
     # The new anchors are off the centres, too, by a rounding.
@@ -317,46 +448,59 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, turn):
     count = capacity
     if not everyone:
         bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
-        count = _list_below(margins.reserves[row], bound, slots)
-    width = -(-count // SLOT_BLOCK) * SLOT_BLOCK
+        count = _list_below(margins.reserves[row], bound, slots, SLOT_BLOCK)
     features, lengths = margins.features, margins.lengths
-    if 2 * width >= capacity:
+    if 2 * count >= capacity:
         for j in range(capacity):
             slots[j] = j
         count = width = capacity
         within = np.inf
         kept.spent = 0.0
     else:
-        for j in range(count, width):
-            slots[j] = slots[0]
-        _gather(features, lengths, slots, width, margins.gathered, margins.gathered_lengths)
+        width = _pad(slots, count)
+        _gather(points, margins, slots, width)
         features, lengths = margins.gathered, margins.gathered_lengths
     _measure(features, lengths, width, margins.anchors[row], points.summary, margins)
     met = _take_labels(points, rows, margins, scratch, row, count, turn)
-    _list_border(
-        margins.border[row],
-        margins.border_margins[row],
-        kept,
-        slots,
-        count,
-        margins.measured,
-        cut,
-        within,
-        4.0 * radius,
-    )
+    kept.cut = _find_cut(margins.measured[:count], most, cut, within, 4.0 * radius)
+    kept.listed = 0
+    if kept.cut > 0.0:
+        _list_border(margins, row, slots, count)
+    kept.usual = -1
+    kept.debt = 0
+    kept.price = count + capacity // SLOTS_PER_POINT
     scratch.tally.labels += met
     scratch.tally.distances += margins.drifts.shape[1] * met
 
 
+@inlined
+def _pad(slots, count):
+    """Repeat a slot until there is a whole number of blocks; returns how many.  OUT: slots."""
+    width = -(-count // SLOT_BLOCK) * SLOT_BLOCK
+    for j in range(count, width):
+        slots[j] = slots[0]
+    return width
+
+
 @helper
-def _gather(features, lengths, slots, width, gathered, gathered_lengths):
-    """Copy the features of some points side by side.  OUT: gathered, gathered_lengths."""
+def _gather(points, margins, slots, width):
+    """Put the features of some points side by side.  OUT: margins (gathered).
+
+    Where all features do not fit into the cache, a point's are fetched from its values, which are
+    neighbours in memory.
+    """
+    d, capacity = margins.features.shape
     for j in range(width):
-        gathered_lengths[j] = lengths[slots[j]]
-    for c in range(features.shape[0]):
-        source, target = features[c], gathered[c]
+        margins.gathered_lengths[j] = margins.lengths[slots[j]]
+    if d * capacity <= CACHED:
+        for c in range(d):
+            source, target = margins.features[c], margins.gathered[c]
+            for j in range(width):
+                target[j] = source[slots[j]]
+    else:
         for j in range(width):
-            target[j] = source[slots[j]]
+            for c in range(d):
+                margins.gathered[c, j] = coordinate(points, slots[j], c) - points.base[c]
 
 
 @helper
@@ -523,50 +667,61 @@ def _take_labels(points, rows, margins, scratch, row, count, turn):
 
 
 @helper
-def _list_below(numbers, bound, listed):
-    """List the slots whose numbers are at most the bound; returns how many.  OUT: listed."""
+def _list_below(numbers, bound, listed, width):
+    """List the places of numbers that are at most the bound; returns how many.  OUT: listed.
+
+    There is a whole number of blocks of this width.
+    """
     count = 0
-    for begin in range(0, numbers.shape[0], SLOT_BLOCK):
-        block = numbers[begin : begin + SLOT_BLOCK]
+    for begin in range(0, numbers.shape[0], width):
+        block = numbers[begin : begin + width]
         hits = np.int32(0)
-        for i in range(SLOT_BLOCK):
+        for i in range(width):
             hits += np.int32(1) if block[i] <= bound else np.int32(0)
         if hits > 0:
-            for i in range(SLOT_BLOCK):
+            for i in range(width):
                 listed[count] = begin + i
                 count += 1 if block[i] <= bound else 0
     return count
 
 
 @helper
-def _list_border(border, border_margins, kept, slots, count, margins, cut, within, widest):
-    """List the points with the smallest margins, and the cut that all others exceed.
+def _find_cut(measured, most, cut, within, widest):
+    """A cut that leaves a list neither too long nor short; the search begins at ``cut``.
 
-    The search for a cut that leaves the list neither long nor short begins at ``cut``.  Of points
-    that are not among the given, the margins exceed ``within``.  OUT: border, border_margins, kept.
+    Of points that are not among the measured, the margins exceed ``within``.  Where too many are
+    equal there is no list (-1), and the row is measured every time.
     """
     found = -1.0
     for _ in range(40):
         bound = np.float32(cut)
         hits = np.int32(0)
-        for j in range(count):
-            hits += np.int32(1) if margins[j] <= bound else np.int32(0)
-        if hits <= BORDER:
+        for j in range(measured.shape[0]):
+            hits += np.int32(1) if measured[j] <= bound else np.int32(0)
+        if hits <= most:
             found = cut
-        if hits > 3 * BORDER // 4:
+        if hits > most:
             cut *= 0.5
-        elif hits < BORDER // 4 and 1.5 * cut <= within and cut < widest:
+        elif hits < SHORTEST and 1.5 * cut <= within and cut < widest:
             cut *= 1.5
         else:
             break
-    fill(border_margins, np.float32(np.inf))
-    # Where too many are equal, there is no list, and the row is measured every time.
-    kept.cut = found * (1.0 - 1e-6)
-    if found > 0.0:
-        bound = np.float32(found)
-        p = 0
-        for j in range(count):
-            if margins[j] <= bound:
-                border[p] = slots[j]
-                border_margins[p] = margins[j]
-                p += 1
+    return found
+
+
+@helper
+def _list_border(margins, row, slots, count):
+    """List the measured points whose margins are at most the cut.  OUT: margins."""
+    kept = margins.rows[row]
+    border, border_margins = margins.border[row], margins.border_margins[row]
+    bound = np.float32(kept.cut)
+    p = 0
+    for j in range(count):
+        if margins.measured[j] <= bound:
+            border[p] = slots[j]
+            border_margins[p] = margins.measured[j]
+            p += 1
+    for rest in range(p, _whole_blocks(p)):
+        border_margins[rest] = np.inf
+    kept.listed = p
+    kept.cut *= 1.0 - 1e-6

@@ -8,12 +8,16 @@ at all means a single record, whose fields a kernel reads and writes by name.
 from __future__ import annotations
 
 import math
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 
+UInt8s = npt.NDArray[np.uint8]
 Part = TypeVar("Part", bound=tuple[Any, ...])
 
 SLOT_BLOCK = 64
@@ -22,8 +26,11 @@ SLOT_BLOCK = 64
 SLOT_TILE = 1024
 """Slots whose margins are taken at once: long loops, and numbers that stay in cache."""
 
-BORDER = 32
-"""How many points a row lists at most as close to a border between clusters."""
+BORDER_BLOCK = 32
+"""Lists of points close to a border between clusters come in blocks of so many."""
+
+SLOTS_PER_BORDER = 16
+"""One slot in so many has room on such a list."""
 
 # What has to be done about a restart.
 READY = 0  # Its rows are complete.
@@ -52,8 +59,12 @@ class Sizes:
     longest: int = 0
     known: int = 0
     both: int = 2
-    border: int = BORDER
     tile: int = SLOT_TILE
+
+    @property
+    def border(self) -> int:
+        """How many points a row lists at most as close to a border between clusters."""
+        return max(1, self.slots // (SLOTS_PER_BORDER * BORDER_BLOCK)) * BORDER_BLOCK
 
     @property
     def features_and_weight(self) -> int:
@@ -97,7 +108,7 @@ def record(**fields: type) -> np.dtype[Any]:
 Real, Single, Int, Word = np.float64, np.float32, np.int64, np.uint64
 
 SUMMARY = record(n=Int, radius2=Real, reach2=Real, slack=Real, scale=Real)
-ROW_OF_MARGINS = record(spent=Real, cut=Real, debt=Int)
+ROW_OF_MARGINS = record(spent=Real, cut=Real, listed=Int, usual=Int, debt=Int, price=Int)
 CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
 POOL = record(free=Int)
@@ -171,12 +182,17 @@ class Margins(NamedTuple):
     anchors, drifts : those of the rows.
     reserves : a point's margin is at least its reserve less what the row has ``spent``.
     rows : of each row what it has ``spent``; the ``cut`` that the margins of all points exceed that
-        are not listed; the ``debt``, which counts points that were settled for want of better
-        margins.
-    border, border_margins : the listed points of each row, and their margins (inf: no entry).
+        are not ``listed``; how many listed points are settled as a rule (``usual``; -1 if not known
+        yet); the ``debt``, by how many more were settled since the margins were taken; and the
+        ``price`` of better margins, counted in points to be measured.
+    border, border_margins : the listed points of each row, and their margins.  Behind the last one,
+        margins are infinite up to the end of a block.
 
     The rest is working memory in which margins are taken:
 
+    current, roundings : the centres as anchors, and how far they are from them.
+    charges : of each cluster, how much margin its points must have.
+    places : where points stand on a list.
     gathered, gathered_lengths : features and lengths of some points, side by side.
     factors : of each anchor its coordinates times -2 and, last, its squared length.
     nearest, near, other : of each of these points the nearest anchor, its estimate and the next.
@@ -192,6 +208,10 @@ class Margins(NamedTuple):
     rows: Annotated[Any, of(ROW_OF_MARGINS, "rows")]
     border: Annotated[Any, of(np.int32, "rows", "border")]
     border_margins: Annotated[Any, of(Single, "rows", "border")]
+    current: Annotated[Any, of(Single, "clusters", "features")]
+    roundings: Annotated[Any, of(Real, "clusters")]
+    charges: Annotated[Any, of(Real, "clusters")]
+    places: Annotated[Any, of(np.int32, "border")]
     gathered: Annotated[Any, of(Single, "features", "slots")]
     gathered_lengths: Annotated[Any, of(Single, "slots")]
     factors: Annotated[Any, of(Single, "paired_clusters", "features_and_weight")]
@@ -303,6 +323,23 @@ def nbytes(part: type, sizes: Sizes, *, along: str = "") -> int:
     )
 
 
+_LARGE = 4 << 20
+
+
+def _zeros(size: int) -> UInt8s:
+    """Zeros, for which memory is taken when they are written to.
+
+    Large ones ask for large pages, where the system has these: getting memory page by page takes
+    longer than filling it.
+    """
+    if size < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(size, dtype=np.uint8)
+    memory = mmap.mmap(-1, size)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
 def allocate(part: type[Part], sizes: Sizes) -> Part:
     """Make the arrays of a part, filled with zeros.
 
@@ -313,7 +350,7 @@ def allocate(part: type[Part], sizes: Sizes) -> Part:
     for name, spec in specs(part).items():
         shape = _shape(spec, sizes)
         size = math.prod(shape) * spec.dtype.itemsize
-        buffer = np.zeros(size + 64, dtype=np.uint8)
+        buffer = _zeros(size + 64)
         begin = -buffer.ctypes.data % 64
         arrays[name] = buffer[begin : begin + size].view(spec.dtype).reshape(shape)
     return part(**arrays)
