@@ -6,6 +6,7 @@ errors name, which the operator here carries out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from fedforget.clustering.histogram import Histogram
@@ -70,6 +71,9 @@ _RESTORED = (OlderDirectoryError, FullRoundNeededError, BadShareError)
 """Why a client may refuse that was restored, or has a new directory."""
 
 _LOCKED = (SecondSurvivorSetError, TooFewError, ChangedParticipantsError)
+
+_DROP = re.compile(r"drop ([^()]+) \(`server enrol --gone`\)")
+"""How an error asks to take members off the list."""
 
 TROUBLES = ("none", "spoiler", "rollback", "client restored", "server restored", "new key")
 
@@ -150,6 +154,7 @@ class HonestWorld:
         self._tried: set[str] = set()
         self._suspect = ""
         self._blocked = self._more_needed = False
+        self._refusal = ""
         self._named: set[str] = set()
         self._log(f"{n_clients} clients, {self.federation.policy}, {self.trouble}, {fate.rates}")
 
@@ -599,6 +604,7 @@ class HonestWorld:
         self._log(f"aborted: {aborted}")
         self._blocked = "take it off the list" in str(aborted)
         self._more_needed = "Enrol others first" in str(aborted)
+        self._refusal = str(aborted)
         self.fate.tally["rounds aborted"] += 1
         self._check_findings(aborted.findings)
         self._findings = [one for one in aborted.findings if one.members]
@@ -790,19 +796,32 @@ class HonestWorld:
         if latest is self.members.latest:
             drop = self._departed()
             back = [name for name in latest.suspended if name != self._suspect]
+            drop += self._told_to_drop(but_not=[*drop, *back])
+            afresh = self._locked_out or "server enrol --afresh" in self._refusal
             if self._blocked and self._suspect in latest.suspended:
                 drop.append(self._suspect)
             add: list[str] = []
             if len(latest) - len(drop) < 3 or self._more_needed:
                 add = [self.members.newcomer() for _ in range(self.members.together(3))]
-            if drop or back or add or self._locked_out:
+            if drop or back or add or afresh:
                 while not self._new_list(drop=drop, back=back, add=add) and len(add) < 8:
                     more = 1 if add else self.members.together(4)
                     add += [self.members.newcomer() for _ in range(more)]
                 self._more_needed = False
                 self._locked_out = False
+                self._refusal = ""
         for host in self._hosts:
             self._catch_up(host)
+
+    def _told_to_drop(self, but_not: Collection[str]) -> list[str]:
+        """Whom the last refusal asks to take off the list; nothing milder helped."""
+        asked = _DROP.search(self._refusal)
+        names = [] if asked is None else asked[1].split(", ")
+        found = [name for name in names if name in self.members.latest and name not in but_not]
+        if found:
+            self._log(f"drops {' '.join(found)}, as the error says")
+            self.fate.tally["dropped because an error asked for it"] += 1
+        return found
 
     def _healed_round(self) -> None:
         """Run a round to its end."""

@@ -227,9 +227,9 @@ def check_parting(
         if going and 0 < len(staying) < fewest:
             raise TooFewError(
                 f"{_all_of(staying)} would be all that stays of those who came with list {epoch};"
-                f" with fewer than {fewest}, their histograms would show when {_all_of(going)}"
-                f" leaves. Let them leave together, or drop {_all_of(going)} (`server enrol"
-                " --gone`), which asks those who stay" + _suspended_in(membership, staying)
+                f" with fewer than {fewest}, their histograms would show. Let them leave together,"
+                f" or drop {', '.join(sorted(going))} (`server enrol --gone`), which asks those who"
+                " stay" + _suspended_in(membership, staying)
             )
 
 

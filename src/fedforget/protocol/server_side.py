@@ -233,9 +233,9 @@ class ServerSide:
         if self.ledger.full_due or why_no_delta(membership, self.counted) is not None:
             return "full"
         lock = self._lock()
-        if lock is not None and not set(lock.alive) <= self.counted.keys():
-            # Newcomers are among those who were asked to sign: no other set may come out now.
-            return "full"
+        if lock is not None:
+            # No other set than the one that was signed may come out now, with newcomers or without.
+            return "delta" if set(lock.alive) <= self.counted.keys() else "full"
         if joiners(membership, {*self.counted, *self.ledger.left}) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
@@ -307,10 +307,12 @@ class ServerSide:
             return
         missing = sorted(set(needed.allowed) - set(lock.alive))
         if missing:
+            full_only = self.ledger.full_due or why_no_delta(self.membership, self.counted)
+            otherwise = "" if full_only else "run a round without --full first, or "
             raise RoundAbortedError(
                 f"a set without {missing[0]} was signed since the last commit, and no other can"
-                " come out under this list: run a delta round first, or make a new list (server"
-                " enrol --afresh); nothing was learnt"
+                f" come out under this list: {otherwise}make a new list (server enrol --afresh);"
+                " nothing was learnt"
             )
 
     def _lock(self) -> Lock | None:
