@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from fedforget.protocol.client_ledger import ClientLedger, leavers_since, opened_since
 from fedforget.protocol.errors import AloneError, ForkError, UnknownPartyError
 from fedforget.protocol.federation import Federation
+from fedforget.protocol.graph import Policy
 from fedforget.protocol.history import Place, check_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
@@ -129,8 +130,7 @@ def _check_rest_of_group(
         kept = kept_of(group, before, membership) | {name}
         dropped = group - kept
         rest = part_with(name, membership, [kept])
-        # As many may collude as on the longer list.
-        fewest = max(fewest_together(one, federation.policy) for one in (before, membership))
+        fewest = fewest_left(before, membership, federation.policy)
     if dropped and len(rest) < fewest:
         first = min(dropped)
         what = f"gives {first} a new key" if first in membership else f"drops {first}"
@@ -139,6 +139,14 @@ def _check_rest_of_group(
             f" are left of that group, fewer than the {fewest} that would hide {name}'s histogram"
             " (`client join --alone` accepts that)"
         )
+
+
+def fewest_left(before: Membership, membership: Membership, policy: Policy) -> int:
+    """How many must be left of a group from which a list drops somebody.
+
+    As many may collude as on the longer of the two lists.
+    """
+    return max(fewest_together(one, policy) for one in (before, membership))
 
 
 def kept_of(group: frozenset[str], before: Membership, membership: Membership) -> frozenset[str]:
