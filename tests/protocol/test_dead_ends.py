@@ -8,6 +8,7 @@ import pytest
 from test_malicious_server import with_newcomers
 
 from fedforget.protocol.errors import AloneError, RoundAbortedError
+from fedforget.protocol.graph import Policy
 from parties import Everyone, Stage
 
 
@@ -86,3 +87,48 @@ def test_leavers_whom_a_longer_list_holds_back_are_dropped() -> None:
     result = everyone.round("full")
     assert result.survivors == (*stay, *newcomers)
     assert result.total == everyone.total(result.survivors)
+
+
+def waiting(everyone: Everyone) -> list[str]:
+    return [str(one) for one in everyone.server.waiting]
+
+
+def test_members_that_wait_to_leave_are_told_what_would_let_them_go() -> None:
+    everyone = Everyone(6, seed="four of six")
+    everyone.round("full")
+    four, two = everyone.names[:4], everyone.names[4:]
+    everyone.leave(four)
+    everyone.greet()
+    assert everyone.round("delta").left == ()
+    (text,) = waiting(everyone)
+    assert text.startswith("c000, c001, c002, c003: c004, c005 would be all that stays")
+    assert "or drop c000, c001, c002, c003 (`server enrol --gone`)" in text
+    everyone.adopt(everyone.members(two + tuple(with_newcomers(everyone, 3))), alone=two)
+    everyone.greet()
+    everyone.round("full")
+    assert waiting(everyone) == []
+
+
+def test_whoever_waits_because_too_few_would_stay_is_told() -> None:
+    everyone = Everyone(4, seed="too few stay", policy=Policy(minimum=4))
+    everyone.round("full")
+    everyone.leave(["c000"], alone=["c000"])
+    everyone.greet()
+    assert everyone.round("delta").left == ()
+    (text,) = waiting(everyone)
+    assert text.startswith("c000: 3 members would stay after this round, too few")
+    assert "Enrol others first" in text
+
+
+def test_whoever_wishes_to_leave_after_others_signed_waits_for_the_commit() -> None:
+    everyone = Everyone(7, seed="signed before")
+    everyone.round("full")
+    sign_without(everyone, "c006")
+    everyone.leave(["c006"], alone=["c006"])
+    everyone.greet()
+    assert everyone.round("delta").survivors == everyone.names[:6]
+    (text,) = waiting(everyone)
+    assert text.startswith("c006: a set in which they do not leave was signed")
+    everyone.greet()
+    assert everyone.round("delta").left == ("c006",)
+    assert waiting(everyone) == []

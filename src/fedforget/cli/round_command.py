@@ -17,6 +17,7 @@ from fedforget.cli.console import (
     show,
 )
 from fedforget.errors import FedforgetError
+from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.runtime.directories import run
 
@@ -37,6 +38,8 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
         except FedforgetError as error:
             _show_findings(messages, [str(one) for one in _findings_of(error)])
             raise
+        with open_server(server) as party:
+            result["waiting_to_leave"] = party.waiting_to_leave()
 
     def in_words() -> None:
         names = safe(listed(result["participants"]))
@@ -49,6 +52,8 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
         )
         if result["left"]:
             console.print(f"Left: {safe(listed(result['left']))}", soft_wrap=True)
+        for text in result["waiting_to_leave"]:
+            console.print(f"[yellow]Waits to leave:[/] {safe(text)}", soft_wrap=True)
         for name, reason in result["refused"].items():
             console.print(f"[yellow]Refused:[/] {safe(name)}: {safe(reason)}", soft_wrap=True)
         _show_findings(console, result["findings"])

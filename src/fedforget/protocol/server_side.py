@@ -71,14 +71,16 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.rules import (
     Requirements,
+    Waiting,
     check_advertised,
     check_leavers,
     check_partings,
-    fewest_counted,
+    few_stay,
     joiners,
     may_leave,
     requirements,
     why_no_delta,
+    why_waiting,
 )
 from fedforget.protocol.server_stages import (
     ANSWERS,
@@ -123,6 +125,7 @@ class ServerSide:
     stage : where the server stands.
     present : what members have said that they know, since the last :meth:`ask`.
     findings : who misbehaved in this round, as far as that can be told.
+    waiting : who wished to leave and could not in the latest attempt, and why.
     took_part : the participants of the latest attempt.
     last_notice : the latest commit notice of this process.
     """
@@ -144,6 +147,7 @@ class ServerSide:
         self.stage: ServerStage = Idle()
         self.present: dict[str, Present] = {}
         self.findings: list[Finding] = []
+        self.waiting: list[Waiting] = []
         self.took_part: tuple[str, ...] = ()
         self.last_notice = b""
         self._excluded: set[str] = set()
@@ -340,15 +344,25 @@ class ServerSide:
                     f" has not said so under the list of epoch {self.membership.epoch}: let it come"
                     " back and take that list over, or suspend it; nothing was learnt"
                 )
+            others = tuple(name for name in found if name not in leaving)
+            why = (
+                "a set in which they do not leave was signed since the last commit; they can"
+                " leave once it is committed"
+            )
+            self.waiting = [Waiting(others, why)] if others else []
             alone = {name for name in leaving if found[name].alone}
             self._check_groups(set(leaving), alone)
             return tuple(found[name] for name in leaving)
         policy, counted = self.federation.policy, self.counted
         wishes = {name: one.alone for name, one in found.items()}
         gone = may_leave(self.membership, policy, wishes, counted)
+        self.waiting = why_waiting(self.membership, policy, wishes, counted)
         staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
-        too_few = 0 < staying < fewest_counted(self.membership, policy)
-        return () if too_few else tuple(found[name] for name in sorted(gone))
+        held = few_stay(self.membership, policy, staying, gone)
+        if held is not None and gone:
+            self.waiting.append(held)
+            return ()
+        return tuple(found[name] for name in sorted(gone))
 
     def _check_groups(self, leaving: set[str], alone: set[str]) -> None:
         """End the attempt before it begins if these leavers would refuse to send what they must."""
