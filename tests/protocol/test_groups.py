@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from test_malicious_server import open_with_leavers, statement_of
 
+from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.errors import (
     AloneError,
     ForkError,
@@ -364,3 +365,65 @@ def test_a_restored_server_learns_what_was_signed() -> None:
     assert everyone.round("full").left == ()
     everyone.greet()
     assert everyone.round("delta").left == everyone.names[:3]
+
+
+# -- suspended one after the other -------------------------------------------------------------
+
+
+def changed_in(everyone: Everyone, absent: Collection[str] = ()) -> Histogram:
+    """The sum of a round of changes that is never committed."""
+    everyone.greet(absent)
+    return everyone.decide("delta").total
+
+
+def test_members_suspended_one_after_the_other_leave_enough_in_every_sum() -> None:
+    """Four members, c003 colludes.  The sums of {0, 1, 2}, {1, 2} and {0, 2}, each with c003 which
+    changes nothing, give what c002 changed: the second and the third less the first."""
+    everyone = Everyone(4, seed="one after the other")
+    everyone.round("full")
+    names = everyone.names
+    before = everyone.histograms["c002"]
+    for number, name in enumerate(names[:3]):
+        everyone.histograms[name] = everyone.histograms[name] + histogram(((number, 7), 5))
+    first = changed_in(everyone)
+    everyone.adopt(everyone.members(names, suspended=["c000"]))
+    second = changed_in(everyone)
+    third = everyone.members(names, suspended=["c001"])
+    for name in ("c002", "c003"):
+        with pytest.raises(AloneError, match="only c002, c003 took part under every list"):
+            everyone.clients[name].adopt(third)
+    # Whoever is suspended, or was, is told of its own change by the list itself.
+    for name in ("c000", "c001"):
+        twin = everyone.new_client(name, everyone.clients[name].ledger)
+        twin.adopt(third)
+    # With their consent it is as the first lines say.
+    everyone.adopt(third, alone=["c002", "c003"])
+    shown = second + changed_in(everyone) - first
+    assert shown == everyone.histograms["c002"] - before
+    # The next list asks for nothing new.
+    everyone.adopt(everyone.members(names))
+
+
+def test_a_commit_in_between_lets_others_be_suspended() -> None:
+    everyone = Everyone(4, seed="commit in between")
+    everyone.round("full")
+    everyone.adopt(everyone.members(everyone.names, suspended=["c000"]))
+    everyone.greet()
+    everyone.round("delta")
+    everyone.adopt(everyone.members(everyone.names))
+    everyone.greet()
+    everyone.round("delta")
+    everyone.adopt(everyone.members(everyone.names, suspended=["c001"]))
+    everyone.greet()
+    assert everyone.round("delta").survivors == ("c000", "c002", "c003")
+
+
+def test_lists_that_are_taken_over_together_count_one_by_one() -> None:
+    """Others may have opened sums under the list in between."""
+    everyone = Everyone(4, seed="both at once")
+    everyone.round("full")
+    late = everyone.new_client("c002", everyone.clients["c002"].ledger)
+    everyone.adopt(everyone.members(everyone.names, suspended=["c000"]))
+    third = everyone.members(everyone.names, suspended=["c001"])
+    with pytest.raises(AloneError, match="only c002, c003 took part"):
+        late.adopt(everyone.membership, third)

@@ -14,13 +14,15 @@ from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 class Joined:
     """A membership list beside the one before it: who came, went, and what will show.
 
-    ``opened`` are members whose inputs are in a sum that may be known without a commit.
+    ``opened`` are members whose inputs are in a sum that may be known without a commit, ``few``
+    those who are left in every sum since the last commit, if they are too few to be hidden.
     """
 
     federation: FederationFile
     before: Membership | None
     membership: Membership
     opened: frozenset[str] = frozenset()
+    few: frozenset[str] = frozenset()
 
     @property
     def came(self) -> list[str]:
@@ -103,6 +105,12 @@ class Joined:
             " same round shows the sum of their histograms, and each of them is asked"
             for epoch, rest in self._small_rests()
         ]
+        if self.few:
+            lines.append(
+                f"{', '.join(sorted(self.few))}: all who took part under every list since round"
+                f" {listed.after_round}; with so few, what they changed since then may show, and"
+                " each of them is asked"
+            )
         return lines + [
             f"{name} is suspended: what it changed since round {listed.after_round} may show"
             for name in self.suspended

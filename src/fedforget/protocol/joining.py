@@ -53,6 +53,7 @@ def check_adoption(
         before = lists[-1] if lists else None
         opened = opened_at(membership, ledger)
         _check_rest_of_group(name, before, membership, federation, opened)
+        _check_in_every_sum(name, lists, new, federation.policy)
 
 
 def opened_at(membership: Membership, ledger: ClientLedger | None) -> frozenset[str]:
@@ -139,6 +140,54 @@ def _check_rest_of_group(
             f" are left of that group, fewer than the {fewest} that would hide {name}'s histogram"
             " (`client join --alone` accepts that)"
         )
+
+
+def _check_in_every_sum(
+    name: str, lists: Sequence[Membership], new: Sequence[Membership], policy: Policy
+) -> None:
+    """Refuse lists by which the change of this client would follow from what others changed."""
+    few = few_in_every_sum(lists, new, policy)
+    if name in few:
+        raise AloneError(
+            f"only {', '.join(sorted(few))} took part under every list since round"
+            f" {new[-1].after_round}; what each of the others changed since then may show, and so"
+            f" what {name} did (`client join --alone` accepts that; a list that is made after the"
+            " next commit does not show it)"
+        )
+
+
+def few_in_every_sum(
+    lists: Sequence[Membership], new: Sequence[Membership], policy: Policy
+) -> frozenset[str]:
+    """Who is left in every sum since the last commit, if new lists make them too few.
+
+    A list that suspends somebody shows what it changed since the commit: its change is in the sum
+    under the list before, and not in the next one.  If lists suspend one member after the other,
+    the changes of all of them show, and so does what is left of the sum.  It must hide two honest
+    members.  Whoever gets a new key may bring something else, and does not count.
+    """
+    if not lists:
+        return frozenset()
+    membership = new[-1]
+    before = _lists_at(lists, membership.after_round)
+    after = _lists_at([*lists, *new], membership.after_round)
+    left = _in_every_sum(after, membership)
+    fewest = max(fewest_together(one, policy) for one in after)
+    return left if len(left) < fewest and left != _in_every_sum(before, membership) else frozenset()
+
+
+def _lists_at(lists: Sequence[Membership], after_round: int) -> list[Membership]:
+    """The lists under which sums may have been opened after a round and before the next one."""
+    earlier = [one for one in lists if one.after_round < after_round]
+    return [*earlier[-1:], *(one for one in lists if one.after_round == after_round)]
+
+
+def _in_every_sum(lists: Sequence[Membership], membership: Membership) -> frozenset[str]:
+    """Counted members who could take part under each of these lists, with their present keys."""
+    found = set(membership.counted)
+    for one in lists:
+        found &= {name for name in one.active if one.keys[name] == membership.keys.get(name)}
+    return frozenset(found)
 
 
 def fewest_left(before: Membership, membership: Membership, policy: Policy) -> int:
