@@ -93,6 +93,26 @@ def test_whoever_was_there_before_is_no_company_and_must_accept_to_show() -> Non
     assert everyone.members(everyone.names).former == ("a", "v", "x", "z")
 
 
+def test_newcomers_enrolled_one_by_one_and_then_together_are_told_why_they_show() -> None:
+    everyone = Everyone(4, seed="one by one")
+    everyone.round("full")
+    for name in ("u", "v", "w"):
+        everyone.lists.append(come(everyone, everyone.membership.position, [name]))
+    identities, federation = everyone.identities, everyone.federation
+
+    def refusal(name: str, listed: Membership) -> str:
+        with pytest.raises(AloneError) as refused:
+            check_adoption(name, identities[name], federation, [], [listed], None, False)
+        return str(refused.value)
+
+    assert refusal("u", everyone.membership).startswith("1 new member joins with list 2, fewer")
+    everyone.lists.append(everyone.members(everyone.names))
+    again = come(everyone, everyone.names, ["u", "v", "w", "x"])
+    assert refusal("u", again).startswith("u was on an earlier list and taken off it.")
+    text = refusal("x", again)
+    assert text.startswith("1 new member joins with list 6, fewer than 3 (u, v, w came with the")
+
+
 def test_a_new_key_before_anything_was_counted_makes_nobody_a_former_member() -> None:
     """A wrong enrolment file is put right at once, or after a commit: then it counts as new."""
     everyone = Everyone(4, seed="typing error")

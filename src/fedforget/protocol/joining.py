@@ -90,18 +90,27 @@ def check_company(
     if membership.epoch == 1:
         return
     since, known = membership.since, {*membership.counted, *membership.returned, *leaving}
-    together = {one for one in since if since[one] == since[name]} - known
+    came = {one for one in since if since[one] == since[name]}
+    together = came - known
     fewest = fewest_together(membership, federation.policy)
-    if fewest > 1 and (name in membership.returned or len(together) < fewest):
-        number = len(together | {name})
-        why = (
-            f"{name} was a member before, and earlier sums tell of it"
-            if name in membership.returned
-            else f"{number} members join together, fewer than {fewest}"
-        )
+    if fewest > 1 and name in membership.returned:
         raise AloneError(
-            f"{why}: {name}'s histogram would show in the next full round"
-            " (`client join --alone` accepts that)"
+            f"{name} was on an earlier list and taken off it. Sums of that time may hold what it"
+            " has, so nobody who comes with it hides it: its histogram may show in the next full"
+            " round (`client join --alone` accepts that)"
+        )
+    if fewest > 1 and len(together) < fewest:
+        others = sorted(came - together - {name})
+        besides = (
+            f" ({', '.join(others)} came with the same list and do not count: they were members"
+            " before, are counted already, or leave)"
+            if others
+            else ""
+        )
+        new = "1 new member joins" if len(together) == 1 else f"{len(together)} new members join"
+        raise AloneError(
+            f"{new} with list {since[name]}, fewer than {fewest}{besides}: {name}'s histogram would"
+            " show in the next full round (`client join --alone` accepts that)"
         )
 
 
