@@ -649,6 +649,10 @@ class ClientParty:
             yield f"{STORE} holds something that fedforget did not make: {table}"
         for number in self.store.missing_requests():
             yield f"request {number} is neither waiting nor has it a receipt"
+        unclean = self.store.unclean_slots(self._n_features)
+        if unclean:
+            what = f"{unclean} erased records have" if unclean > 1 else "1 erased record has"
+            yield f"{STORE}: {what} left values or a label behind"
         back = self._held_though_forgotten()
         if back:
             many = f"{len(back)} records are held though they were"
