@@ -94,7 +94,15 @@ def test_a_full_round_without_a_suspended_member_is_refused(tmp_path: Path) -> N
         world.round(kind="full")
     # Dropping another one meanwhile cannot be carried out before it comes back, or goes, too.
     rest = world.without("bologna")
-    rest.enrol(gone=["bologna"])
+    with open_server(world.server) as server:
+        document = server.enrol(gone=["bologna"])
+    # Two lists without a commit: what the three others changed may show, too.
+    for name in ("aarhus", "dresden", "evora"):
+        with pytest.raises(AloneError, match="only aarhus, dresden, evora took part under every"):
+            rest.join(name, document)
+        shown = rest.join(name, document, alone=True).will_show()
+        assert any("aarhus, dresden, evora: all who took part" in line for line in shown)
+    rest.join("coimbra", document)
     with pytest.raises(FedforgetError, match="coimbra is suspended"):
         rest.round()
     rest.enrol(resume=["coimbra"])

@@ -25,7 +25,7 @@ from fedforget.protocol.graph import Policy
 from fedforget.protocol.joining import check_adoption
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
-from parties import MODEL, Everyone, histogram, with_ledger
+from parties import MODEL, Everyone, Stage, histogram, with_ledger
 
 
 def come(everyone: Everyone, names: Collection[str], new: Sequence[str]) -> Membership:
@@ -422,6 +422,39 @@ def test_members_suspended_one_after_the_other_leave_enough_in_every_sum() -> No
     assert shown == everyone.histograms["c002"] - before
     # The next list asks for nothing new.
     everyone.adopt(everyone.members(names))
+
+
+@pytest.mark.parametrize("order", ["suspended and back", "suspended last"])
+def test_whoever_was_away_in_the_first_sum_is_not_in_every_sum(order: str) -> None:
+    """Four members, c003 colludes, c000 is away at first.  {1, 2}, {0, 2} and {0, 1, 2}, in any
+    order that keeps those who were in a sum, give what c002 changed."""
+    everyone = Everyone(4, seed="away at first")
+    everyone.round("full")
+    names = everyone.names
+    before = everyone.histograms["c002"]
+    for number, name in enumerate(names[:3]):
+        everyone.histograms[name] = everyone.histograms[name] + histogram(((number, 7), 5))
+    everyone.greet(absent=["c000"])
+    away = {stage: ["c000"] for stage in Stage}
+    sums = [everyone.decide("delta", away).total]
+    suspended = [["c001"], []] if order == "suspended and back" else [[], ["c001"]]
+    everyone.adopt(everyone.members(names, suspended=suspended[0]))
+    sums.append(changed_in(everyone))
+    third = everyone.members(names, suspended=suspended[1])
+    with pytest.raises(AloneError, match="only c000, c002, c003 took part under every list"):
+        everyone.clients["c002"].adopt(third)
+    everyone.adopt(third, alone=["c000", "c002", "c003"])
+    sums.append(changed_in(everyone))
+    larger, smaller = max(sums, key=len), [one for one in sums if one is not max(sums, key=len)]
+    assert smaller[0] + smaller[1] - larger == everyone.histograms["c002"] - before
+
+
+def test_new_lists_of_the_same_members_ask_for_nothing() -> None:
+    for n in (3, 4, 5, 8):
+        everyone = Everyone(n, seed="the same")
+        everyone.round("full")
+        for _ in range(4):
+            everyone.adopt(everyone.members(everyone.names))
 
 
 def test_a_commit_in_between_lets_others_be_suspended() -> None:

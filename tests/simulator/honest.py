@@ -99,6 +99,7 @@ class HonestWorld:
         self.fate = fate
         self.trace: list[str] = []
         self._alone: set[str] = set()
+        self._change_shows: set[str] = set()
         self.network = Network(fate)
         self.data: Data = RecordData(rng) if rng.random() < 0.04 else DrawnData(rng)
         identity = Identity(rng.randbytes(32))
@@ -379,9 +380,14 @@ class HonestWorld:
         """Take lists over; a client that was restored may have to hear of commits first."""
         try:
             self.members.catch_up(host)
-        except AloneError:
-            # Others of its group were taken off the list; its operator accepts what that shows.
-            host.alone = True
+        except AloneError as error:
+            # Its operator accepts what the list shows: all that it has if others of its group were
+            # taken off, its change if others were suspended.
+            before, host.alone = host.alone, True
+            if "took part under every list" in str(error):
+                self.members.catch_up(host, only_next=True)
+                host.alone = before
+                self._change_shows.add(host.name)
             self.fate.tally["accepted to join alone"] += 1
             self._catch_up(host)
         except (ForkError, MissingNoticeError) as error:
@@ -864,7 +870,7 @@ class HonestWorld:
         self.fate.tally["sums that show"] += self.view.check(
             troubled=[name for name, host in hosts.items() if host.troubled],
             shows_whole=alone | self.members.gone,
-            shows_change=self.members.suspended_once,
+            shows_change=self.members.suspended_once | self._change_shows,
         )
 
     def _summary(self) -> None:

@@ -178,11 +178,32 @@ def few_in_every_sum(
     if not lists:
         return frozenset()
     membership = new[-1]
-    before = _lists_at(lists, membership.after_round)
+    before = _too_few_at(_lists_at(lists, membership.after_round), membership, policy)
     after = _lists_at([*lists, *new], membership.after_round)
-    left = _in_every_sum(after, membership)
-    fewest = max(fewest_together(one, policy) for one in after)
-    return left if len(left) < fewest and left != _in_every_sum(before, membership) else frozenset()
+    few = _too_few_at(after, membership, policy)
+    return few if few != before else frozenset()
+
+
+def _too_few_at(
+    lists: Sequence[Membership], membership: Membership, policy: Policy
+) -> frozenset[str]:
+    """Who is in every sum under these lists, if they are too few.
+
+    Of these, some may have been away in the first sum and come in later; then they are told apart
+    from the others by three sums.  Two sums do not tell those apart who are in both.
+    """
+    left = _in_every_sum(lists, membership)
+    fewest = max(fewest_together(one, policy) for one in lists)
+    if len(lists) > 2:
+        fewest += max(_most_away(one, policy) for one in lists)
+    return left if len(left) < min(fewest, len(membership.counted)) else frozenset()
+
+
+def _most_away(membership: Membership, policy: Policy) -> int:
+    """How many counted and active members a round of changes can do without."""
+    counted = [name for name in membership.counted if name in membership]
+    active = sum(name in membership.active for name in counted)
+    return max(0, active - policy.thresholds(len(membership), len(counted)).present)
 
 
 def _lists_at(lists: Sequence[Membership], after_round: int) -> list[Membership]:
