@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -195,15 +195,15 @@ def _too_few_at(
     left = _in_every_sum(lists, membership)
     fewest = max(fewest_together(one, policy) for one in lists)
     if len(lists) > 2:
-        fewest += max(_most_away(one, policy) for one in lists)
+        fewest += max(_most_away(one, membership.counted, policy) for one in lists)
     return left if len(left) < min(fewest, len(membership.counted)) else frozenset()
 
 
-def _most_away(membership: Membership, policy: Policy) -> int:
+def _most_away(membership: Membership, counted: Iterable[str], policy: Policy) -> int:
     """How many counted and active members a round of changes can do without."""
-    counted = [name for name in membership.counted if name in membership]
-    active = sum(name in membership.active for name in counted)
-    return max(0, active - policy.thresholds(len(membership), len(counted)).present)
+    known = [name for name in counted if name in membership]
+    active = sum(name not in membership.suspended for name in known)
+    return max(0, active - policy.thresholds(len(membership), len(known)).present)
 
 
 def _lists_at(lists: Sequence[Membership], after_round: int) -> list[Membership]:
