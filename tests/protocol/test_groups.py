@@ -6,7 +6,8 @@ refuses to take part in that, or who is told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -22,10 +23,11 @@ from fedforget.protocol.errors import (
     SecondSurvivorSetError,
 )
 from fedforget.protocol.graph import Policy
-from fedforget.protocol.joining import check_adoption
+from fedforget.protocol.joining import check_adoption, few_in_every_sum
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
 from parties import MODEL, Everyone, Stage, histogram, with_ledger
+from simulator.view import independent, shows_alone
 
 
 def come(everyone: Everyone, names: Collection[str], new: Sequence[str]) -> Membership:
@@ -480,3 +482,51 @@ def test_lists_that_are_taken_over_together_count_one_by_one() -> None:
     third = everyone.members(everyone.names, suspended=["c001"])
     with pytest.raises(AloneError, match="only c002, c003 took part"):
         late.adopt(everyone.membership, third)
+
+
+def sets_of_sums(
+    actives: Sequence[frozenset[str]], fewest: int, before: tuple[frozenset[str], ...] = ()
+) -> Iterator[tuple[frozenset[str], ...]]:
+    """Whose inputs are in the sums that a server can open under lists, one or none under each."""
+    if not actives:
+        yield before
+        return
+    yield from sets_of_sums(actives[1:], fewest, before)
+    active = actives[0]
+    must = active.intersection(frozenset().union(*before))
+    for size in range(fewest, len(active) + 1):
+        for chosen in map(frozenset, combinations(sorted(active), size)):
+            if must <= chosen:
+                yield from sets_of_sums(actives[1:], fewest, (*before, chosen))
+
+
+@pytest.mark.parametrize(("n", "dropout", "n_lists"), [(4, 0.1, 5), (5, 0.2, 4), (6, 0.1, 5), (7, 0.3, 3)])
+def test_what_nobody_is_told_does_not_follow_from_any_sums_at_one_place(
+    n: int, dropout: float, n_lists: int
+) -> None:
+    """Every way to suspend members and to call them lost, with the last member on the server's
+    side: either the list asks, or nobody shows who was active and there all the time."""
+    everyone = Everyone(n, seed="enumerated", policy=Policy(dropout=dropout))
+    everyone.round("full")
+    names, policy = everyone.names, everyone.federation.policy
+    fewest, colluder = policy.thresholds(n).present, names[-1]
+    most = n - fewest
+    choices = [one for size in range(most + 1) for one in combinations(names, size)]
+    listed = {one: everyone.members(names, suspended=one) for one in choices}
+    asked, checked = 0, set[tuple[object, ...]]()
+    for chain in product(choices, repeat=n_lists - 1):
+        lists = [everyone.membership, *(listed[one] for one in chain)]
+        if any(few_in_every_sum(lists[:at], [lists[at]], policy) for at in range(1, n_lists)):
+            asked += 1
+            continue
+        suspended = frozenset().union(*chain)
+        for sums in sets_of_sums([frozenset(one.active) for one in lists], fewest):
+            if (sums, suspended) in checked:
+                continue
+            checked.add((sums, suspended))
+            rows = independent([{(name, 0): 1 for name in one - {colluder}} for one in sums])
+            late = frozenset().union(*sums) - frozenset(names).intersection(*sums)
+            for name in set(names) - suspended - late - {colluder}:
+                assert not shows_alone(rows, name), (chain, sums, name)
+    assert asked > 0
+    assert len(checked) > 20
