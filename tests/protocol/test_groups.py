@@ -500,7 +500,9 @@ def sets_of_sums(
                 yield from sets_of_sums(actives[1:], fewest, (*before, chosen))
 
 
-@pytest.mark.parametrize(("n", "dropout", "n_lists"), [(4, 0.1, 5), (5, 0.2, 4), (6, 0.1, 5), (7, 0.3, 3)])
+@pytest.mark.parametrize(
+    ("n", "dropout", "n_lists"), [(4, 0.1, 5), (5, 0.2, 4), (6, 0.1, 5), (7, 0.3, 3)]
+)
 def test_what_nobody_is_told_does_not_follow_from_any_sums_at_one_place(
     n: int, dropout: float, n_lists: int
 ) -> None:
