@@ -258,15 +258,21 @@ def test_leaving_waits_for_others_or_goes_alone(study: Study) -> None:
         "came_with": ["Aarhus", "Coimbra", "Dresden"],
         "must_be_dropped": False,
     }
-    assert study.round()["left"] == []
-    assert study("server", "status", "server")["records"] == 240
+    done, status = study.round(), study("server", "status", "server")
+    assert done["left"] == []
+    (waits,) = done["waiting_to_leave"]
+    assert waits.startswith("Bologna: of those who came with list 1 only Bologna would leave;")
+    assert "client leave --alone" in waits
+    assert (status["records"], status["waiting_to_leave"]) == (240, [waits])
+    assert "Waits to leave: Bologna: of those" in study.words("round", "server", *TOWNS)
     # Nothing was taken out of the model, so there is no receipt.
     assert study("client", "receipts", "bologna")["receipts"] == []
     assert len(study("client", "requests", "bologna")["requests"]) == 2
     shown = study.words("client", "leave", "bologna", "--alone", "--yes")
     assert "can compute what Bologna had reported" in shown
     assert study.round()["left"] == ["Bologna"]
-    assert study("server", "status", "server")["records"] == 180
+    status = study("server", "status", "server")
+    assert (status["records"], status["waiting_to_leave"]) == (180, [])
     written = study("client", "receipts", "bologna", "-o", "receipts")["files"]
     assert [one["salt"] is None for one in written] == [False, True]
     for one in written:

@@ -248,10 +248,12 @@ def test_what_a_round_found_is_shown_and_never_obeyed(
         "findings": [evil],
     }
     monkeypatch.setattr(round_commands, "run", lambda *_: result)
+    monkeypatch.setattr(round_commands, "_waiting_to_leave", lambda _: [evil])
     round_commands.run_round(Path("s"), [], False, False)
     shown = capsys.readouterr().out
     assert not acts(shown)
     assert r"Refused: [/]\x1b[2J" in shown
+    assert r"Waits to leave: [/]\x1b[2J" in shown
     assert r"Found: [/]\x1b[2J" in shown
 
     def fail(*_: object) -> None:

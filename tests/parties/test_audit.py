@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec import structs
 from party_world import FIVE, World
@@ -167,6 +168,21 @@ def test_every_part_of_a_clients_notices_and_lists(party: ClientParty) -> None:
                 assert list(party._problems()), (table, number, at)
                 party.store.execute(query, (data, number))
     assert found(party) == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "content"),
+    [("number", (12.5, 0.0)), ("number", (0.0, -0.0)), ("labels", (1,))],
+)
+def test_a_slot_of_an_erased_record_that_still_holds_something(
+    party: ClientParty, column: str, content: tuple[float, ...]
+) -> None:
+    """Its id is gone, so no list of records shows it."""
+    row = party.store._free_rows()[0][0]
+    part, slot = divmod(row, 4096)
+    data = np.array(content, dtype="<f8" if column == "number" else "<i4").tobytes()
+    party.store._overwrite(column, part, np.array([slot]), data)
+    assert "1 erased record has left values or a label behind" in found(party)
 
 
 def test_records_that_came_back(party: ClientParty) -> None:

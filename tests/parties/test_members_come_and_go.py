@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
-from party_world import FIVE, NAMES, World, values_of
+from party_world import FIVE, NAMES, World, federation_file, values_of
 
 from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
 from fedforget.parties.client_party import open_client
+from fedforget.parties.joined import Joined
 from fedforget.parties.server_party import ServerError, open_server
-from fedforget.protocol.client_ledger import Lock
+from fedforget.protocol.client_ledger import ClientLedger, Lock
 from fedforget.protocol.errors import AloneError, ForkError
 from fedforget.protocol.graph import PolicyError
+from fedforget.protocol.history import Place, next_list
+from fedforget.protocol.joining import check_adoption
+from fedforget.protocol.keys import Identity
+from fedforget.protocol.membership import Member, Membership
 
 
 def leave(world: World, *names: str, alone: bool = False) -> None:
@@ -88,7 +94,15 @@ def test_a_full_round_without_a_suspended_member_is_refused(tmp_path: Path) -> N
         world.round(kind="full")
     # Dropping another one meanwhile cannot be carried out before it comes back, or goes, too.
     rest = world.without("bologna")
-    rest.enrol(gone=["bologna"])
+    with open_server(world.server) as server:
+        document = server.enrol(gone=["bologna"])
+    # Two lists without a commit: what the three others changed may show, too.
+    for name in ("aarhus", "dresden", "evora"):
+        with pytest.raises(AloneError, match="only aarhus, dresden, evora took part under every"):
+            rest.join(name, document)
+        shown = rest.join(name, document, alone=True).will_show()
+        assert any("aarhus, dresden, evora: all who took part" in line for line in shown)
+    rest.join("coimbra", document)
     with pytest.raises(FedforgetError, match="coimbra is suspended"):
         rest.round()
     rest.enrol(resume=["coimbra"])
@@ -193,6 +207,29 @@ def test_a_leaver_that_is_suspended_meanwhile(tmp_path: Path) -> None:
     world.enrol(resume=["bologna"])
     assert world.round()["left"] == ["bologna"]
     world.check_sums()
+
+
+def test_a_shorter_list_says_what_its_members_are_asked_for() -> None:
+    """Of eleven members two may collude, of three one: what hides three here hid nobody there."""
+    identities = {f"c{number:02}": Identity(bytes([number]) * 32) for number in range(1, 12)}
+    key = Identity(bytes([99]) * 32).public.data.hex()
+    federation, names = replace(federation_file(), server_key=key), sorted(identities)
+
+    def listed(chosen: list[str], before: Membership | None, place: Place) -> Membership:
+        members = [Member(name, identities[name].public.data) for name in chosen]
+        identifier = bytes.fromhex(federation.identifier)
+        return next_list(before, place, federation=identifier, members=members, capacity=44)
+
+    longer = listed(names, None, Place())
+    place = Place(1, bytes([1]) * 32, counted=dict.fromkeys(names, 1))
+    shorter = listed(names[:3], longer, place)
+    server = federation.protocol_federation()
+    with pytest.raises(AloneError, match="fewer than the 4"):
+        check_adoption(
+            "c01", identities["c01"], server, [longer], [shorter], ClientLedger.new(2), False
+        )
+    shown = Joined(federation, longer, shorter).will_show()
+    assert any("c01, c02, c03: what is left" in line for line in shown)
 
 
 @pytest.mark.parametrize("accepted", [True, False])

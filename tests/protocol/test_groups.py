@@ -6,13 +6,15 @@ refuses to take part in that, or who is told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import combinations, product
 from random import Random
 
 import pytest
 from msgspec.structs import replace
 from test_malicious_server import open_with_leavers, statement_of
 
+from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.errors import (
     AloneError,
     ForkError,
@@ -21,10 +23,11 @@ from fedforget.protocol.errors import (
     SecondSurvivorSetError,
 )
 from fedforget.protocol.graph import Policy
-from fedforget.protocol.joining import check_adoption
+from fedforget.protocol.joining import check_adoption, few_in_every_sum
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
-from parties import MODEL, Everyone, histogram, with_ledger
+from parties import MODEL, Everyone, Stage, histogram, with_ledger
+from simulator.view import independent, shows_alone
 
 
 def come(everyone: Everyone, names: Collection[str], new: Sequence[str]) -> Membership:
@@ -90,6 +93,26 @@ def test_whoever_was_there_before_is_no_company_and_must_accept_to_show() -> Non
         del everyone.clients[name]
     everyone.adopt(later, alone=["v", "x", "a", "z"])
     assert everyone.members(everyone.names).former == ("a", "v", "x", "z")
+
+
+def test_newcomers_enrolled_one_by_one_and_then_together_are_told_why_they_show() -> None:
+    everyone = Everyone(4, seed="one by one")
+    everyone.round("full")
+    for name in ("u", "v", "w"):
+        everyone.lists.append(come(everyone, everyone.membership.position, [name]))
+    identities, federation = everyone.identities, everyone.federation
+
+    def refusal(name: str, listed: Membership) -> str:
+        with pytest.raises(AloneError) as refused:
+            check_adoption(name, identities[name], federation, [], [listed], None, False)
+        return str(refused.value)
+
+    assert refusal("u", everyone.membership).startswith("1 new member joins with list 2, fewer")
+    everyone.lists.append(everyone.members(everyone.names))
+    again = come(everyone, everyone.names, ["u", "v", "w", "x"])
+    assert refusal("u", again).startswith("u was on an earlier list and taken off it.")
+    text = refusal("x", again)
+    assert text.startswith("1 new member joins with list 6, fewer than 3 (u, v, w came with the")
 
 
 def test_a_new_key_before_anything_was_counted_makes_nobody_a_former_member() -> None:
@@ -364,3 +387,148 @@ def test_a_restored_server_learns_what_was_signed() -> None:
     assert everyone.round("full").left == ()
     everyone.greet()
     assert everyone.round("delta").left == everyone.names[:3]
+
+
+# -- suspended one after the other -------------------------------------------------------------
+
+
+def changed_in(everyone: Everyone, absent: Collection[str] = ()) -> Histogram:
+    """The sum of a round of changes that is never committed."""
+    everyone.greet(absent)
+    return everyone.decide("delta").total
+
+
+def test_members_suspended_one_after_the_other_leave_enough_in_every_sum() -> None:
+    """Four members, c003 colludes.  The sums of {0, 1, 2}, {1, 2} and {0, 2}, each with c003 which
+    changes nothing, give what c002 changed: the second and the third less the first."""
+    everyone = Everyone(4, seed="one after the other")
+    everyone.round("full")
+    names = everyone.names
+    before = everyone.histograms["c002"]
+    for number, name in enumerate(names[:3]):
+        everyone.histograms[name] = everyone.histograms[name] + histogram(((number, 7), 5))
+    first = changed_in(everyone)
+    everyone.adopt(everyone.members(names, suspended=["c000"]))
+    second = changed_in(everyone)
+    third = everyone.members(names, suspended=["c001"])
+    for name in ("c002", "c003"):
+        with pytest.raises(AloneError, match="only c002, c003 took part under every list"):
+            everyone.clients[name].adopt(third)
+    # Whoever is suspended, or was, is told of its own change by the list itself.
+    for name in ("c000", "c001"):
+        twin = everyone.new_client(name, everyone.clients[name].ledger)
+        twin.adopt(third)
+    # With their consent it is as the first lines say.
+    everyone.adopt(third, alone=["c002", "c003"])
+    shown = second + changed_in(everyone) - first
+    assert shown == everyone.histograms["c002"] - before
+    # The next list asks for nothing new.
+    everyone.adopt(everyone.members(names))
+
+
+@pytest.mark.parametrize("order", ["suspended and back", "suspended last"])
+def test_whoever_was_away_in_the_first_sum_is_not_in_every_sum(order: str) -> None:
+    """Four members, c003 colludes, c000 is away at first.  {1, 2}, {0, 2} and {0, 1, 2}, in any
+    order that keeps those who were in a sum, give what c002 changed."""
+    everyone = Everyone(4, seed="away at first")
+    everyone.round("full")
+    names = everyone.names
+    before = everyone.histograms["c002"]
+    for number, name in enumerate(names[:3]):
+        everyone.histograms[name] = everyone.histograms[name] + histogram(((number, 7), 5))
+    everyone.greet(absent=["c000"])
+    away = {stage: ["c000"] for stage in Stage}
+    sums = [everyone.decide("delta", away).total]
+    suspended = [["c001"], []] if order == "suspended and back" else [[], ["c001"]]
+    everyone.adopt(everyone.members(names, suspended=suspended[0]))
+    sums.append(changed_in(everyone))
+    third = everyone.members(names, suspended=suspended[1])
+    with pytest.raises(AloneError, match="only c000, c002, c003 took part under every list"):
+        everyone.clients["c002"].adopt(third)
+    everyone.adopt(third, alone=["c000", "c002", "c003"])
+    sums.append(changed_in(everyone))
+    larger, smaller = max(sums, key=len), [one for one in sums if one is not max(sums, key=len)]
+    assert smaller[0] + smaller[1] - larger == everyone.histograms["c002"] - before
+
+
+def test_new_lists_of_the_same_members_ask_for_nothing() -> None:
+    for n in (3, 4, 5, 8):
+        everyone = Everyone(n, seed="the same")
+        everyone.round("full")
+        for _ in range(4):
+            everyone.adopt(everyone.members(everyone.names))
+
+
+def test_a_commit_in_between_lets_others_be_suspended() -> None:
+    everyone = Everyone(4, seed="commit in between")
+    everyone.round("full")
+    everyone.adopt(everyone.members(everyone.names, suspended=["c000"]))
+    everyone.greet()
+    everyone.round("delta")
+    everyone.adopt(everyone.members(everyone.names))
+    everyone.greet()
+    everyone.round("delta")
+    everyone.adopt(everyone.members(everyone.names, suspended=["c001"]))
+    everyone.greet()
+    assert everyone.round("delta").survivors == ("c000", "c002", "c003")
+
+
+def test_lists_that_are_taken_over_together_count_one_by_one() -> None:
+    """Others may have opened sums under the list in between."""
+    everyone = Everyone(4, seed="both at once")
+    everyone.round("full")
+    late = everyone.new_client("c002", everyone.clients["c002"].ledger)
+    everyone.adopt(everyone.members(everyone.names, suspended=["c000"]))
+    third = everyone.members(everyone.names, suspended=["c001"])
+    with pytest.raises(AloneError, match="only c002, c003 took part"):
+        late.adopt(everyone.membership, third)
+
+
+def sets_of_sums(
+    actives: Sequence[frozenset[str]], fewest: int, before: tuple[frozenset[str], ...] = ()
+) -> Iterator[tuple[frozenset[str], ...]]:
+    """Whose inputs are in the sums that a server can open under lists, one or none under each."""
+    if not actives:
+        yield before
+        return
+    yield from sets_of_sums(actives[1:], fewest, before)
+    active = actives[0]
+    must = active.intersection(frozenset().union(*before))
+    for size in range(fewest, len(active) + 1):
+        for chosen in map(frozenset, combinations(sorted(active), size)):
+            if must <= chosen:
+                yield from sets_of_sums(actives[1:], fewest, (*before, chosen))
+
+
+@pytest.mark.parametrize(
+    ("n", "dropout", "n_lists"), [(4, 0.1, 5), (5, 0.2, 4), (6, 0.1, 5), (7, 0.3, 3)]
+)
+def test_what_nobody_is_told_does_not_follow_from_any_sums_at_one_place(
+    n: int, dropout: float, n_lists: int
+) -> None:
+    """Every way to suspend members and to call them lost, with the last member on the server's
+    side: either the list asks, or nobody shows who was active and there all the time."""
+    everyone = Everyone(n, seed="enumerated", policy=Policy(dropout=dropout))
+    everyone.round("full")
+    names, policy = everyone.names, everyone.federation.policy
+    fewest, colluder = policy.thresholds(n).present, names[-1]
+    most = n - fewest
+    choices = [one for size in range(most + 1) for one in combinations(names, size)]
+    listed = {one: everyone.members(names, suspended=one) for one in choices}
+    asked, checked = 0, set[tuple[object, ...]]()
+    for chain in product(choices, repeat=n_lists - 1):
+        lists = [everyone.membership, *(listed[one] for one in chain)]
+        if any(few_in_every_sum(lists[:at], [lists[at]], policy) for at in range(1, n_lists)):
+            asked += 1
+            continue
+        suspended = frozenset().union(*chain)
+        for sums in sets_of_sums([frozenset(one.active) for one in lists], fewest):
+            if (sums, suspended) in checked:
+                continue
+            checked.add((sums, suspended))
+            rows = independent([{(name, 0): 1 for name in one - {colluder}} for one in sums])
+            late = frozenset().union(*sums) - frozenset(names).intersection(*sums)
+            for name in set(names) - suspended - late - {colluder}:
+                assert not shows_alone(rows, name), (chain, sums, name)
+    assert asked > 0
+    assert len(checked) > 20

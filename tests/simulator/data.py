@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from random import Random
 from typing import Any, Protocol
@@ -38,6 +38,7 @@ class Data(ABC):
     ----------
     levels : the grid's bins along each feature.
     forgotten : ids that each client has erased and not imported again, as its operator knows them.
+    requests : the number of the request that erased each of these ids.
     """
 
     levels: tuple[int, ...]
@@ -45,6 +46,8 @@ class Data(ABC):
     def __init__(self, rng: Random) -> None:
         self.rng = rng
         self.forgotten: dict[str, dict[int, Any]] = {}
+        self.requests: dict[str, dict[int, int]] = defaultdict(dict)
+        self._n_requests = 0
         self._records: dict[str, dict[int, Any]] = {}
         self._next_id = 0
 
@@ -86,6 +89,7 @@ class Data(ABC):
         erased = [one for one in self.forgotten[name] if one not in self._records[name]]
         if erased and roll > 0.95:
             again = self.rng.choice(erased)
+            del self.requests[name][again]
             self._add(name, {again: self.forgotten[name].pop(again)})
             return "imported again"
         self.learn(name)
@@ -96,8 +100,11 @@ class Data(ABC):
         self._add(name, {self._next_id: self._drawn(name)})
 
     def forget(self, name: str, ids: list[int]) -> None:
+        self._n_requests += 1
         for one in ids:
             self.forgotten[name][one] = self._records[name].pop(one)
+            # What is erased again after a restore was asked for once.
+            self.requests[name].setdefault(one, self._n_requests)
         self._removed(name, ids)
 
     def _add(self, name: str, records: Records) -> None:

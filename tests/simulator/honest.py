@@ -6,6 +6,7 @@ errors name, which the operator here carries out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from fedforget.clustering.histogram import Histogram
@@ -71,6 +72,9 @@ _RESTORED = (OlderDirectoryError, FullRoundNeededError, BadShareError)
 
 _LOCKED = (SecondSurvivorSetError, TooFewError, ChangedParticipantsError)
 
+_DROP = re.compile(r"drop ([^()]+) \(`server enrol --gone`\)")
+"""How an error asks to take members off the list."""
+
 TROUBLES = ("none", "spoiler", "rollback", "client restored", "server restored", "new key")
 
 
@@ -95,6 +99,7 @@ class HonestWorld:
         self.fate = fate
         self.trace: list[str] = []
         self._alone: set[str] = set()
+        self._change_shows: set[str] = set()
         self.network = Network(fate)
         self.data: Data = RecordData(rng) if rng.random() < 0.04 else DrawnData(rng)
         identity = Identity(rng.randbytes(32))
@@ -150,6 +155,7 @@ class HonestWorld:
         self._tried: set[str] = set()
         self._suspect = ""
         self._blocked = self._more_needed = False
+        self._refusal = ""
         self._named: set[str] = set()
         self._log(f"{n_clients} clients, {self.federation.policy}, {self.trouble}, {fate.rates}")
 
@@ -374,9 +380,14 @@ class HonestWorld:
         """Take lists over; a client that was restored may have to hear of commits first."""
         try:
             self.members.catch_up(host)
-        except AloneError:
-            # Others of its group were taken off the list; its operator accepts what that shows.
-            host.alone = True
+        except AloneError as error:
+            # Its operator accepts what the list shows: all that it has if others of its group were
+            # taken off, its change if others were suspended.
+            before, host.alone = host.alone, True
+            if "took part under every list" in str(error):
+                self.members.catch_up(host, only_next=True)
+                host.alone = before
+                self._change_shows.add(host.name)
             self.fate.tally["accepted to join alone"] += 1
             self._catch_up(host)
         except (ForkError, MissingNoticeError) as error:
@@ -599,6 +610,7 @@ class HonestWorld:
         self._log(f"aborted: {aborted}")
         self._blocked = "take it off the list" in str(aborted)
         self._more_needed = "Enrol others first" in str(aborted)
+        self._refusal = str(aborted)
         self.fate.tally["rounds aborted"] += 1
         self._check_findings(aborted.findings)
         self._findings = [one for one in aborted.findings if one.members]
@@ -790,19 +802,32 @@ class HonestWorld:
         if latest is self.members.latest:
             drop = self._departed()
             back = [name for name in latest.suspended if name != self._suspect]
+            drop += self._told_to_drop(but_not=[*drop, *back])
+            afresh = self._locked_out or "server enrol --afresh" in self._refusal
             if self._blocked and self._suspect in latest.suspended:
                 drop.append(self._suspect)
             add: list[str] = []
             if len(latest) - len(drop) < 3 or self._more_needed:
                 add = [self.members.newcomer() for _ in range(self.members.together(3))]
-            if drop or back or add or self._locked_out:
+            if drop or back or add or afresh:
                 while not self._new_list(drop=drop, back=back, add=add) and len(add) < 8:
                     more = 1 if add else self.members.together(4)
                     add += [self.members.newcomer() for _ in range(more)]
                 self._more_needed = False
                 self._locked_out = False
+                self._refusal = ""
         for host in self._hosts:
             self._catch_up(host)
+
+    def _told_to_drop(self, but_not: Collection[str]) -> list[str]:
+        """Whom the last refusal asks to take off the list; nothing milder helped."""
+        asked = _DROP.search(self._refusal)
+        names = [] if asked is None else asked[1].split(", ")
+        found = [name for name in names if name in self.members.latest and name not in but_not]
+        if found:
+            self._log(f"drops {' '.join(found)}, as the error says")
+            self.fate.tally["dropped because an error asked for it"] += 1
+        return found
 
     def _healed_round(self) -> None:
         """Run a round to its end."""
@@ -845,7 +870,7 @@ class HonestWorld:
         self.fate.tally["sums that show"] += self.view.check(
             troubled=[name for name, host in hosts.items() if host.troubled],
             shows_whole=alone | self.members.gone,
-            shows_change=self.members.suspended_once,
+            shows_change=self.members.suspended_once | self._change_shows,
         )
 
     def _summary(self) -> None:

@@ -137,7 +137,7 @@ class Members:
                 if host is not None:
                     self.hosts[name].troubled = self.hosts[name].alone = True
 
-    def catch_up(self, host: ClientHost) -> None:
+    def catch_up(self, host: ClientHost, *, only_next: bool = False) -> None:
         """Let a client take over the lists that it does not know; what it refuses is raised."""
         known = 0 if host.membership is None else host.membership.epoch
         for signed in self.published:
@@ -146,6 +146,8 @@ class Members:
             if signed.membership.keys[host.name] != host.identity.public:
                 continue
             host.adopt(signed)
+            if only_next:
+                return
 
     def behind(self, host: ClientHost) -> bool:
         latest = self.latest

@@ -17,12 +17,14 @@ from simulator.members import Members
 class Input:
     """What a client fixed for an attempt, and the records that it follows from.
 
-    ``erased`` are those that had been forgotten by then, and not imported again.
+    ``back`` are those of them that had been forgotten by then, and not imported again; ``out`` are
+    the other records of which that is true.  Each comes with the number of its request.
     """
 
     histogram: Histogram
     records: frozenset[int]
-    erased: frozenset[int]
+    back: frozenset[tuple[int, int]]
+    out: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Truth:
         self._inputs: dict[tuple[str, bytes], Input] = {}
         self._sent: dict[tuple[str, bytes], Input] = {}
         self._sets: dict[tuple[str, int, bytes], tuple[str, ...]] = {}
-        self._taken_out: dict[str, set[int]] = {}
+        self._taken_out: dict[str, set[tuple[int, int]]] = {}
         self._checked: ServerStore | None = None
         self._states: dict[bytes, State] = {}
         self._link = b""
@@ -107,7 +109,8 @@ class Truth:
         pending, before = answer.step.ledger.pending, answer.step.ledger
         assert pending is not None
         fixed, records = pending.plain_input, answer.records
-        erased = records & self._data.forgotten[host.name].keys()
+        asked = frozenset(self._data.requests[host.name].items())
+        back = frozenset(pair for pair in asked if pair[0] in records)
         if before.leaving is None:
             if fixed != self._data.current(host.name):
                 raise ViolationError(f"{host.name} fixed what is not its present histogram")
@@ -122,7 +125,8 @@ class Truth:
         else:
             counted = self.state.counted.get(host.name)
             records = counted.records if counted is not None else records
-        self._inputs[host.name, pending.context] = Input(fixed, records, erased)
+        out = frozenset(pair for pair in asked if pair[0] not in records) - back
+        self._inputs[host.name, pending.context] = Input(fixed, records, back, out)
 
     def _signs(self, name: str, context: Context, survivors: object) -> None:
         assert isinstance(survivors, Survivors)
@@ -216,18 +220,16 @@ class Truth:
         self._states[self._link] = self.state
 
     def _check_forgotten(self, counted: dict[str, Input]) -> None:
-        """What a commit has taken out stays out, unless it was imported again."""
-        for name in {*counted, *self.state.counted}:
-            before = self.state.counted[name].records if name in self.state.counted else frozenset()
-            now = counted[name].records if name in counted else frozenset()
+        """What was forgotten when a counted input was fixed stays out, unless imported again."""
+        for name, one in counted.items():
             out = self._taken_out.setdefault(name, set())
-            out |= before - now
-            again = out & counted[name].erased if name in counted else set()
+            again = sorted(record for record, _ in out & one.back)
             if again:
                 raise ViolationError(
-                    f"{name}'s records {sorted(again)} were forgotten, taken out by a"
-                    " commit, and are counted again"
+                    f"{name}'s records {again} were forgotten, taken out by a commit, and are"
+                    " counted again"
                 )
+            out |= one.out
 
 
 def shown(histogram: Histogram) -> dict[tuple[int, ...], int]:

@@ -78,8 +78,8 @@ def join(
         bool,
         typer.Option(
             "--alone",
-            help="Join though so few join together that the next full round shows what this"
-            " client reports.",
+            help="Join though so few join together, or are left, that the coming rounds show what"
+            " this client reports or has changed.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

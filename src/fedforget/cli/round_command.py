@@ -17,6 +17,8 @@ from fedforget.cli.console import (
     show,
 )
 from fedforget.errors import FedforgetError
+from fedforget.parties.folders import FolderInUseError
+from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.runtime.directories import run
 
@@ -37,6 +39,7 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
         except FedforgetError as error:
             _show_findings(messages, [str(one) for one in _findings_of(error)])
             raise
+        result["waiting_to_leave"] = _waiting_to_leave(server)
 
     def in_words() -> None:
         names = safe(listed(result["participants"]))
@@ -49,12 +52,26 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
         )
         if result["left"]:
             console.print(f"Left: {safe(listed(result['left']))}", soft_wrap=True)
+        for text in result["waiting_to_leave"]:
+            console.print(f"[yellow]Waits to leave:[/] {safe(text)}", soft_wrap=True)
         for name, reason in result["refused"].items():
             console.print(f"[yellow]Refused:[/] {safe(name)}: {safe(reason)}", soft_wrap=True)
         _show_findings(console, result["findings"])
         console.print(f"Model {safe(result['model'])}")
 
     show(result, as_json, in_words)
+
+
+def _waiting_to_leave(server: Path) -> list[str]:
+    """Who wished to leave and could not, if no other process has taken the directory meanwhile.
+
+    The round is committed by now, so the command must not fail; `server status` tells the same.
+    """
+    try:
+        with open_server(server) as party:
+            return party.waiting_to_leave()
+    except FolderInUseError:
+        return []
 
 
 def _findings_of(error: BaseException | None) -> tuple[Finding, ...]:

@@ -193,6 +193,7 @@ def enrol(
     from fedforget.errors import FedforgetError
     from fedforget.parties.joined import Joined
     from fedforget.parties.server_party import open_server
+    from fedforget.protocol.joining import few_in_every_sum
 
     with plain_errors():
         enrolments: dict[str, str] = {}
@@ -224,7 +225,9 @@ def enrol(
             )
             _write_list(path, document)
             opened = party.opened_since_the_last_commit()
-            plan = Joined(party.federation, before, document.signed().membership, opened)
+            listed = document.signed().membership
+            few = few_in_every_sum(lists, [listed], party.federation.policy())
+            plan = Joined(party.federation, before, listed, opened, few)
 
     def in_words() -> None:
         show_join(plan)

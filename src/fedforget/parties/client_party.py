@@ -65,7 +65,7 @@ from fedforget.protocol.client_ledger import (
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.history import check_lists, walk
-from fedforget.protocol.joining import check_adoption, newcomer, opened_at
+from fedforget.protocol.joining import check_adoption, few_in_every_sum, newcomer, opened_at
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.text import check_name
@@ -234,7 +234,8 @@ class ClientParty:
         lists, ledger = self.lists(), self.stored_ledger()
         check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
         before = lists[-1] if lists else None
-        return Joined(federation, before, membership, opened_at(membership, ledger))
+        few = few_in_every_sum(lists, new, federation.policy())
+        return Joined(federation, before, membership, opened_at(membership, ledger), few)
 
     def _joined(self) -> FederationFile:
         if self.federation is None:
@@ -648,6 +649,10 @@ class ClientParty:
             yield f"{STORE} holds something that fedforget did not make: {table}"
         for number in self.store.missing_requests():
             yield f"request {number} is neither waiting nor has it a receipt"
+        unclean = self.store.unclean_slots(self._n_features)
+        if unclean:
+            what = f"{unclean} erased records have" if unclean > 1 else "1 erased record has"
+            yield f"{STORE}: {what} left values or a label behind"
         back = self._held_though_forgotten()
         if back:
             many = f"{len(back)} records are held though they were"

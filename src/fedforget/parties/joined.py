@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedforget.parties.federation_file import FederationFile
-from fedforget.protocol.joining import kept_of
+from fedforget.protocol.joining import fewest_left, kept_of
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 
@@ -14,13 +14,15 @@ from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 class Joined:
     """A membership list beside the one before it: who came, went, and what will show.
 
-    ``opened`` are members whose inputs are in a sum that may be known without a commit.
+    ``opened`` are members whose inputs are in a sum that may be known without a commit, ``few``
+    those who are left in every sum since the last commit, if they are too few to be hidden.
     """
 
     federation: FederationFile
     before: Membership | None
     membership: Membership
     opened: frozenset[str] = frozenset()
+    few: frozenset[str] = frozenset()
 
     @property
     def came(self) -> list[str]:
@@ -52,11 +54,12 @@ class Joined:
         last = listed.epoch - 1 if self.before is None else self.before.epoch
         return [name for name, since in listed.since.items() if since > last and listed.epoch > 1]
 
-    def _small_rests(self, fewest: int) -> list[tuple[int, list[str]]]:
+    def _small_rests(self) -> list[tuple[int, list[str]]]:
         """What is left of the groups from which somebody is dropped, where that is little."""
         if self.before is None:
             return []
         found, listed = [], self.membership
+        fewest = fewest_left(self.before, listed, self.federation.policy())
         for group in groups_of(self.before, {*listed.counted, *self.opened}):
             kept = kept_of(group, self.before, listed)
             parts = parts_of(kept, listed.parted) if kept and group != kept else []
@@ -100,8 +103,14 @@ class Joined:
         lines += [
             f"{', '.join(rest)}: what is left of those who came with list {epoch}; with so few, the"
             " same round shows the sum of their histograms, and each of them is asked"
-            for epoch, rest in self._small_rests(fewest)
+            for epoch, rest in self._small_rests()
         ]
+        if self.few:
+            lines.append(
+                f"{', '.join(sorted(self.few))}: all who took part under every list since round"
+                f" {listed.after_round}; with so few, what they changed since then may show, and"
+                " each of them is asked"
+            )
         return lines + [
             f"{name} is suspended: what it changed since round {listed.after_round} may show"
             for name in self.suspended

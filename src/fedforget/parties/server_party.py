@@ -35,7 +35,7 @@ from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
-from fedforget.protocol.rules import why_no_delta
+from fedforget.protocol.rules import Waiting, why_no_delta
 from fedforget.protocol.server_side import ServerSide, highest_attempt
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from fedforget.report import Traffic
@@ -313,7 +313,7 @@ class ServerParty:
             raise ServerError("the sum takes out more than was counted; it was not used")
         model = model_of(self.config, aggregate)
         digest = self.config.model_digest(aggregate, model)
-        findings = list(self.protocol.findings)
+        findings, waiting = list(self.protocol.findings), list(self.protocol.waiting)
         attempt = self.protocol.ledger.attempt
         messages = self.protocol.commit(bytes.fromhex(digest), int(time.time()))
         place = self.protocol.ledger.place
@@ -334,6 +334,8 @@ class ServerParty:
         }
         if result.left:
             entry["left"] = list(result.left)
+        if waiting:
+            entry["waiting"] = [{"members": list(one.members), "text": one.text} for one in waiting]
         if findings:
             entry["findings"] = [
                 {"members": list(one.members), "text": one.text} for one in findings
@@ -495,6 +497,7 @@ class ServerParty:
             "last_round": ledger.place.round or None,
             "counted": dict(ledger.place.counted or {}),
             "needs_full_round": self.needs_full_round(),
+            "waiting_to_leave": self.waiting_to_leave(),
             "clusters": len(self.model().centres) if has_model else 0,
             "bins": len(self.aggregate()),
             "records": self.aggregate().total,
@@ -502,6 +505,12 @@ class ServerParty:
             "log_entries": len(log),
             "log_head": entry_digest(log[-1]) if log else None,
         }
+
+    def waiting_to_leave(self) -> list[str]:
+        """Who wished to leave in the last round and could not, and what would let them go."""
+        rounds = [entry["body"] for entry in self.log() if entry["kind"] == "round"]
+        told = rounds[-1].get("waiting", ()) if rounds else ()
+        return [str(Waiting(tuple(one["members"]), one["text"])) for one in told]
 
     def needs_full_round(self) -> bool:
         """Whether the next round, if nobody asks for another one, is a full one."""

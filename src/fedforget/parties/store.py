@@ -273,6 +273,19 @@ class Store(Database):
             at += len(used)
         return np.concatenate(rows), np.concatenate(ids), values
 
+    def unclean_slots(self, n_features: int) -> int:
+        """How many slots without an id still hold values or a label."""
+        found = 0
+        for first, _, names in self._ids():
+            free = names == b""
+            query = "SELECT number, labels FROM part WHERE part = ?"
+            numbers, labels = self.execute(query, (first // MOST_SLOTS,))[0]
+            # As integers: a zero with a sign is a trace, too.
+            bits = np.frombuffer(numbers, dtype="<u8").reshape(-1, n_features)
+            unclean = bits.any(axis=1) | (np.frombuffer(labels, dtype="<i4") != -1)
+            found += int(np.count_nonzero(free & unclean))
+        return found
+
     # -- labels --------------------------------------------------------------------------------
 
     def labels_of(self, rows: RowNumbers) -> Labels:

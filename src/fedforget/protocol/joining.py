@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 from msgspec.structs import replace
 
 from fedforget.protocol.client_ledger import ClientLedger, leavers_since, opened_since
 from fedforget.protocol.errors import AloneError, ForkError, UnknownPartyError
 from fedforget.protocol.federation import Federation
+from fedforget.protocol.graph import Policy
 from fedforget.protocol.history import Place, check_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
@@ -52,6 +53,7 @@ def check_adoption(
         before = lists[-1] if lists else None
         opened = opened_at(membership, ledger)
         _check_rest_of_group(name, before, membership, federation, opened)
+        _check_in_every_sum(name, lists, new, federation.policy)
 
 
 def opened_at(membership: Membership, ledger: ClientLedger | None) -> frozenset[str]:
@@ -88,18 +90,27 @@ def check_company(
     if membership.epoch == 1:
         return
     since, known = membership.since, {*membership.counted, *membership.returned, *leaving}
-    together = {one for one in since if since[one] == since[name]} - known
+    came = {one for one in since if since[one] == since[name]}
+    together = came - known
     fewest = fewest_together(membership, federation.policy)
-    if fewest > 1 and (name in membership.returned or len(together) < fewest):
-        number = len(together | {name})
-        why = (
-            f"{name} was a member before, and earlier sums tell of it"
-            if name in membership.returned
-            else f"{number} members join together, fewer than {fewest}"
-        )
+    if fewest > 1 and name in membership.returned:
         raise AloneError(
-            f"{why}: {name}'s histogram would show in the next full round"
-            " (`client join --alone` accepts that)"
+            f"{name} was on an earlier list and taken off it. Sums of that time may hold what it"
+            " has, so nobody who comes with it hides it: its histogram may show in the next full"
+            " round (`client join --alone` accepts that)"
+        )
+    if fewest > 1 and len(together) < fewest:
+        others = sorted(came - together - {name})
+        besides = (
+            f" ({', '.join(others)} came with the same list and do not count: they were members"
+            " before, are counted already, or leave)"
+            if others
+            else ""
+        )
+        new = "1 new member joins" if len(together) == 1 else f"{len(together)} new members join"
+        raise AloneError(
+            f"{new} with list {since[name]}, fewer than {fewest}{besides}: {name}'s histogram would"
+            " show in the next full round (`client join --alone` accepts that)"
         )
 
 
@@ -129,8 +140,7 @@ def _check_rest_of_group(
         kept = kept_of(group, before, membership) | {name}
         dropped = group - kept
         rest = part_with(name, membership, [kept])
-        # As many may collude as on the longer list.
-        fewest = max(fewest_together(one, federation.policy) for one in (before, membership))
+        fewest = fewest_left(before, membership, federation.policy)
     if dropped and len(rest) < fewest:
         first = min(dropped)
         what = f"gives {first} a new key" if first in membership else f"drops {first}"
@@ -139,6 +149,83 @@ def _check_rest_of_group(
             f" are left of that group, fewer than the {fewest} that would hide {name}'s histogram"
             " (`client join --alone` accepts that)"
         )
+
+
+def _check_in_every_sum(
+    name: str, lists: Sequence[Membership], new: Sequence[Membership], policy: Policy
+) -> None:
+    """Refuse lists by which the change of this client would follow from what others changed."""
+    few = few_in_every_sum(lists, new, policy)
+    if name in few:
+        raise AloneError(
+            f"only {', '.join(sorted(few))} took part under every list since round"
+            f" {new[-1].after_round}; what each of the others changed since then may show, and so"
+            f" what {name} did (`client join --alone` accepts that; a list that is made after the"
+            " next commit does not show it)"
+        )
+
+
+def few_in_every_sum(
+    lists: Sequence[Membership], new: Sequence[Membership], policy: Policy
+) -> frozenset[str]:
+    """Who is left in every sum since the last commit, if new lists make them too few.
+
+    A list that suspends somebody shows what it changed since the commit: its change is in the sum
+    under the list before, and not in the next one.  If lists suspend one member after the other,
+    the changes of all of them show, and so does what is left of the sum.  It must hide two honest
+    members.  Whoever gets a new key may bring something else, and does not count.
+    """
+    if not lists:
+        return frozenset()
+    membership = new[-1]
+    before = _too_few_at(_lists_at(lists, membership.after_round), membership, policy)
+    after = _lists_at([*lists, *new], membership.after_round)
+    few = _too_few_at(after, membership, policy)
+    return few if few != before else frozenset()
+
+
+def _too_few_at(
+    lists: Sequence[Membership], membership: Membership, policy: Policy
+) -> frozenset[str]:
+    """Who is in every sum under these lists, if they are too few.
+
+    Of these, some may have been away in the first sum and come in later; then they are told apart
+    from the others by three sums.  Two sums do not tell those apart who are in both.
+    """
+    left = _in_every_sum(lists, membership)
+    fewest = max(fewest_together(one, policy) for one in lists)
+    if len(lists) > 2:
+        fewest += max(_most_away(one, membership.counted, policy) for one in lists)
+    return left if len(left) < min(fewest, len(membership.counted)) else frozenset()
+
+
+def _most_away(membership: Membership, counted: Iterable[str], policy: Policy) -> int:
+    """How many counted and active members a round of changes can do without."""
+    known = [name for name in counted if name in membership]
+    active = sum(name not in membership.suspended for name in known)
+    return max(0, active - policy.thresholds(len(membership), len(known)).present)
+
+
+def _lists_at(lists: Sequence[Membership], after_round: int) -> list[Membership]:
+    """The lists under which sums may have been opened after a round and before the next one."""
+    earlier = [one for one in lists if one.after_round < after_round]
+    return [*earlier[-1:], *(one for one in lists if one.after_round == after_round)]
+
+
+def _in_every_sum(lists: Sequence[Membership], membership: Membership) -> frozenset[str]:
+    """Counted members who could take part under each of these lists, with their present keys."""
+    found = set(membership.counted)
+    for one in lists:
+        found &= {name for name in one.active if one.keys[name] == membership.keys.get(name)}
+    return frozenset(found)
+
+
+def fewest_left(before: Membership, membership: Membership, policy: Policy) -> int:
+    """How many must be left of a group from which a list drops somebody.
+
+    As many may collude as on the longer of the two lists.
+    """
+    return max(fewest_together(one, policy) for one in (before, membership))
 
 
 def kept_of(group: frozenset[str], before: Membership, membership: Membership) -> frozenset[str]:

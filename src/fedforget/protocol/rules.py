@@ -148,10 +148,7 @@ def check_leavers(
     check_partings(membership, policy, before, set(left), set(alone))
     behind, staying = fewest_counted(membership, policy), len(alive) - len(left)
     if after and (len(after) < behind or staying < policy.minimum):
-        raise TooFewError(
-            f"{min(len(after), staying)} members would stay after this round, too few: what"
-            " they hold would show. Enrol others first, or end the federation together"
-        )
+        raise TooFewError(_too_few_stay(min(len(after), staying)))
 
 
 def groups_of(membership: Membership, counted: Iterable[str]) -> list[frozenset[str]]:
@@ -219,17 +216,17 @@ def check_parting(
         going, staying = part & leaving, part - leaving
         if 0 < len(going) < fewest and not going <= alone:
             raise TooFewError(
-                f"{_all_of(going)}: {_members(len(going))} of those who came with list {epoch}"
-                f" leave in this round; with fewer than {fewest}, their histograms would show, and"
-                " not all of them accept that (`client leave --alone`)"
+                f"of those who came with list {epoch} only {_all_of(going)} would leave; with fewer"
+                f" than {fewest}, their histograms would show. Others of that group must leave with"
+                " them, or each of them accepts that it shows (`client leave --alone`)"
                 + _suspended_in(membership, staying)
             )
         if going and 0 < len(staying) < fewest:
             raise TooFewError(
                 f"{_all_of(staying)} would be all that stays of those who came with list {epoch};"
-                f" with fewer than {fewest}, their histograms would show when {_all_of(going)}"
-                f" leaves. Let them leave together, or drop {_all_of(going)} (`server enrol"
-                " --gone`), which asks those who stay" + _suspended_in(membership, staying)
+                f" with fewer than {fewest}, their histograms would show. Let them leave together,"
+                f" or drop {', '.join(sorted(going))} (`server enrol --gone`), which asks those who"
+                " stay" + _suspended_in(membership, staying)
             )
 
 
@@ -259,6 +256,54 @@ def may_leave(
             found |= leaving
             break
     return found
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Members that wish to leave and cannot yet, and what would let them go."""
+
+    members: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.members)}: {self.text}"
+
+
+def why_waiting(
+    membership: Membership,
+    policy: Policy,
+    wishes: Mapping[str, bool],
+    counted: Iterable[str],
+) -> list[Waiting]:
+    """Why :func:`may_leave` does not let go some of those who wish to leave, group by group."""
+    counted = set(counted)
+    alone = {name for name, one in wishes.items() if one}
+    held = wishes.keys() - may_leave(membership, policy, wishes, counted)
+    found = []
+    for group in groups_of(membership, counted):
+        if held.isdisjoint(group):
+            continue
+        try:
+            check_parting(membership, policy, group, group & wishes.keys(), alone)
+        except TooFewError as error:
+            found.append(Waiting(tuple(sorted(held & group)), str(error)))
+    return sorted(found, key=lambda one: one.members)
+
+
+def few_stay(
+    membership: Membership, policy: Policy, staying: int, gone: Iterable[str]
+) -> Waiting | None:
+    """Who waits because too few members would stay, None if enough do, or nobody."""
+    if 0 < staying < fewest_counted(membership, policy):
+        return Waiting(tuple(sorted(gone)), _too_few_stay(staying))
+    return None
+
+
+def _too_few_stay(number: int) -> str:
+    return (
+        f"{_members(number)} would stay after this round, too few: what they hold would show."
+        " Enrol others first, or end the federation together"
+    )
 
 
 def _suspended_in(membership: Membership, names: Iterable[str]) -> str:

@@ -71,14 +71,16 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.rules import (
     Requirements,
+    Waiting,
     check_advertised,
     check_leavers,
     check_partings,
-    fewest_counted,
+    few_stay,
     joiners,
     may_leave,
     requirements,
     why_no_delta,
+    why_waiting,
 )
 from fedforget.protocol.server_stages import (
     ANSWERS,
@@ -123,6 +125,7 @@ class ServerSide:
     stage : where the server stands.
     present : what members have said that they know, since the last :meth:`ask`.
     findings : who misbehaved in this round, as far as that can be told.
+    waiting : who wished to leave and could not in the latest attempt, and why.
     took_part : the participants of the latest attempt.
     last_notice : the latest commit notice of this process.
     """
@@ -144,6 +147,7 @@ class ServerSide:
         self.stage: ServerStage = Idle()
         self.present: dict[str, Present] = {}
         self.findings: list[Finding] = []
+        self.waiting: list[Waiting] = []
         self.took_part: tuple[str, ...] = ()
         self.last_notice = b""
         self._excluded: set[str] = set()
@@ -233,9 +237,9 @@ class ServerSide:
         if self.ledger.full_due or why_no_delta(membership, self.counted) is not None:
             return "full"
         lock = self._lock()
-        if lock is not None and not set(lock.alive) <= self.counted.keys():
-            # Newcomers are among those who were asked to sign: no other set may come out now.
-            return "full"
+        if lock is not None:
+            # No other set than the one that was signed may come out now, with newcomers or without.
+            return "delta" if set(lock.alive) <= self.counted.keys() else "full"
         if joiners(membership, {*self.counted, *self.ledger.left}) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
@@ -307,10 +311,12 @@ class ServerSide:
             return
         missing = sorted(set(needed.allowed) - set(lock.alive))
         if missing:
+            full_only = self.ledger.full_due or why_no_delta(self.membership, self.counted)
+            otherwise = "" if full_only else "run a round without --full first, or "
             raise RoundAbortedError(
                 f"a set without {missing[0]} was signed since the last commit, and no other can"
-                " come out under this list: run a delta round first, or make a new list (server"
-                " enrol --afresh); nothing was learnt"
+                f" come out under this list: {otherwise}make a new list (server enrol --afresh);"
+                " nothing was learnt"
             )
 
     def _lock(self) -> Lock | None:
@@ -338,15 +344,25 @@ class ServerSide:
                     f" has not said so under the list of epoch {self.membership.epoch}: let it come"
                     " back and take that list over, or suspend it; nothing was learnt"
                 )
+            others = tuple(name for name in found if name not in leaving)
+            why = (
+                "a set in which they do not leave was signed since the last commit; they can"
+                " leave once it is committed"
+            )
+            self.waiting = [Waiting(others, why)] if others else []
             alone = {name for name in leaving if found[name].alone}
             self._check_groups(set(leaving), alone)
             return tuple(found[name] for name in leaving)
         policy, counted = self.federation.policy, self.counted
         wishes = {name: one.alone for name, one in found.items()}
         gone = may_leave(self.membership, policy, wishes, counted)
+        self.waiting = why_waiting(self.membership, policy, wishes, counted)
         staying = min(len(counted.keys() - gone), len(set(needed.allowed) - gone))
-        too_few = 0 < staying < fewest_counted(self.membership, policy)
-        return () if too_few else tuple(found[name] for name in sorted(gone))
+        held = few_stay(self.membership, policy, staying, gone)
+        if held is not None and gone:
+            self.waiting.append(held)
+            return ()
+        return tuple(found[name] for name in sorted(gone))
 
     def _check_groups(self, leaving: set[str], alone: set[str]) -> None:
         """End the attempt before it begins if these leavers would refuse to send what they must."""
