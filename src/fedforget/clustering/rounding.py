@@ -78,9 +78,21 @@ class Rounding:
         return np.ldexp(1.5, 52 - BITS + self.exponents)
 
     def round(self, values: Floats) -> Floats:
-        """The nearest multiples of the steps, ties to even multiples."""
+        """The nearest multiples of the steps, ties to even multiples.
+
+        For values that are not far beyond the largest: up to 2^20 times it.
+        """
         rounders = self.rounders
         rounded: Floats = (values + rounders) - rounders
+        return rounded
+
+    def round_any(self, values: Floats) -> Floats:
+        """:meth:`round` for values of any magnitude, as strangers may have."""
+        # Values beyond 2^22 times the largest are multiples of the step as they are.
+        near = np.abs(values) < np.ldexp(1.0, self.exponents + 22)
+        steps = np.rint(np.ldexp(np.where(near, values, 0.0), BITS - self.exponents))
+        # Zeros lose their signs.
+        rounded: Floats = np.where(near, np.ldexp(steps + 0.0, self.exponents - BITS), values)
         return rounded
 
     def coordinates(self, values: Floats) -> Floats:

@@ -221,7 +221,7 @@ class KMeans(OwnerEstimator):
         It is the one that records are clustered at, unless squares of X would overflow there.
         """
         rounding = self._fitted.records.rounding
-        rows, centres = rounding.round(self._rows(X)), self._filled_centres()
+        rows, centres = rounding.round_any(self._rows(X)), self._filled_centres()
         shift = rounding.shift
         largest = float(np.abs(rows).max(initial=0.0))
         if math.frexp(largest)[1] + shift > math.frexp(MAX_MAGNITUDE)[1]:

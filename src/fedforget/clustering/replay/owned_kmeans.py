@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,6 +123,18 @@ class OwnedKMeans:
         self.task = task
         self.records = RecordSlots(values, ids, keys, arrival)
         self._run()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has no trajectories, whose tables hold addresses, but what they came to.
+
+        It makes trajectories of its own with its next change.
+        """
+        state = vars(self) | {"_replay": None}
+        if self._replay is not None:
+            outcome = self._replay.outcome(self.best)
+            labels = outcome.labels.astype(np.int32)
+            state["_outcomes"] = {self.best: outcome._replace(labels=labels)}
+        return state
 
     def __len__(self) -> int:
         return len(self.records)
