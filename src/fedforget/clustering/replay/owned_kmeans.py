@@ -15,6 +15,10 @@ from fedforget.clustering.prf import Keys
 from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
 from fedforget.clustering.replay.record_slots import RecordSlots
+from fedforget.clustering.replay.state import Margins, Sizes
+
+_CLEARED = 4096
+"""Places that are looked at together when gathered points are overwritten."""
 
 
 class Outcome(NamedTuple):
@@ -66,6 +70,12 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def __init__(self, task: Task, records: RecordSlots, work: Work) -> None:
         self.records = records
         super().__init__(task, records.points, records.moments, len(records), work)
+        if self.margins is not None:
+            self._clear_gathered(self.margins)
+
+    def _allocate(self, sizes: Sizes) -> None:
+        super()._allocate(sizes)
+        self._written = np.zeros(len(self.rows.witness), dtype=np.bool_)
 
     def in_use(self) -> Ints:
         return self.records.in_use()
@@ -88,16 +98,65 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         n_iter = int(self.runs.restarts["n_iter"][number])
         return Outcome(rows.centres[row].copy(), rows.labels[row], sums, totals, n_iter)
 
-    def forget_features(self, slots: Ints) -> None:
-        """Overwrite what the strategy knows of records that have gone."""
+    # -- erasing -------------------------------------------------------------------------------
+
+    def _release(self, number: int) -> None:
+        self._blank(self.runs.where[number, : self.runs.restarts["length"][number]])
+        super()._release(number)
+
+    def _replay(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
+        before = self.runs.restarts["length"].copy()
+        super()._replay(changed, values, keys, work)
+        shorter = np.flatnonzero(self.runs.restarts["length"] < before).tolist()
+        if shorter:
+            after = self.runs.restarts["length"]
+            given_back = [self.runs.where[r, after[r] : before[r]] for r in shorter]
+            # Another restart may have taken some of them at once.
+            self._blank(np.setdiff1d(np.concatenate(given_back), self._rows_in_use()))
+
+    def _rows_in_use(self) -> Ints:
+        lengths = self.runs.restarts["length"].tolist()
+        return np.concatenate([self.runs.where[r, :length] for r, length in enumerate(lengths)])
+
+    def _blank(self, rows: Ints) -> None:
+        """Overwrite rows that are given back: seeds, and clusters of one record, are records."""
+        self._written[rows] = True
+        self.rows.centres[rows] = 0.0
+        self.rows.sums[rows] = 0
         if self.margins is not None:
-            self.margins.features[:, slots] = 0.0
-            self.margins.lengths[slots] = 0.0
+            self.margins.anchors[rows] = 0.0
+
+    def erase(self, slots: Ints) -> None:
+        """Overwrite what is known of records that have gone."""
+        scratch = self.scratch
+        for place in (scratch.place, scratch.other_place, scratch.point, scratch.centre):
+            place[...] = 0.0
+        if self.margins is not None:
+            margins = self.margins
+            margins.features[:, slots] = 0.0
+            margins.lengths[slots] = 0.0
+            margins.current[...] = 0.0
+            margins.factors[: self.task.n_clusters] = 0.0
+            self._clear_gathered(margins)
         if self.estimates is not None:
-            self.estimates.features[:, slots] = 0.0
-            self.estimates.products[:, slots] = 0.0
-            places = self.estimates.place[slots]
-            self.estimates.products[places[places >= 0]] = 0.0
+            estimates = self.estimates
+            estimates.features[:, slots] = 0.0
+            estimates.products[:, slots] = 0.0
+            places = estimates.place[slots]
+            estimates.products[places[places >= 0]] = 0.0
+            # From its estimates for many centres a record could be computed.
+            self._written[self._rows_in_use()] = True
+            clusters = np.arange(self.task.n_clusters)
+            estimates.columns[np.ix_(np.flatnonzero(self._written), clusters, slots)] = 0.0
+
+    def _clear_gathered(self, margins: Margins) -> None:
+        """Points are gathered from the first place on; behind the last one there are zeros."""
+        for begin in range(0, len(margins.gathered_lengths), _CLEARED):
+            some = slice(begin, begin + _CLEARED)
+            if not margins.gathered_lengths[some].any():
+                break
+            margins.gathered[:, some] = 0.0
+            margins.gathered_lengths[some] = 0.0
 
 
 class OwnedKMeans:
@@ -209,6 +268,7 @@ class OwnedKMeans:
         n = len(records) - len(slots)
         stands = records.keep_steps(records.points.values[:0], records.points.values[slots])
         if replay is None or not stands or n < self.task.n_clusters or 2 * len(slots) > n:
+            del replay
             records.remove(slots)
             records.erase(slots)
             records.measure()
@@ -216,7 +276,7 @@ class OwnedKMeans:
             return
         self._follow(replay, _changes(slots, 1, 0), *replay.nothing)
         records.erase(slots)
-        replay.forget_features(slots)
+        replay.erase(slots)
 
     def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
         """Add records; returns their slots."""
@@ -230,6 +290,7 @@ class OwnedKMeans:
         slots = records.take(len(ids))
         records.note(slots, ids, arrival)
         if replay is None or not (stands and has_room) or 2 * len(ids) > len(records):
+            del replay
             records.put(slots, values, two_words)
             records.measure()
             self._run()
