@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedforget.arrays import Floats
 from fedforget.digests import Digest
 from fedforget.errors import ModelFileError
 from fedforget.incoming import Npz, parse_json
@@ -93,6 +94,13 @@ def check_digest(path: str | PathLike[str], expected: str, found: str) -> None:
 def plain_random_state(random_state: Any) -> int | None:
     """What of a ``random_state`` can be written down; the secret is saved in any case."""
     return int(random_state) if isinstance(random_state, Integral) else None
+
+
+def matrix(array: npt.NDArray[Any]) -> Floats:
+    """An array of a file as records, which must be a matrix of float64."""
+    if array.ndim != 2 or array.dtype != np.float64:
+        raise ValueError(f"records of type {array.dtype} and shape {array.shape}")
+    return np.ascontiguousarray(array)
 
 
 def feature_names(model: Any) -> Arrays:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -72,9 +72,10 @@ class KMeans(OwnerEstimator):
 
     Notes
     -----
-    Records are rounded before they are clustered: per feature, to 32 bits of its largest magnitude
-    among the records present.  So sums are exact and know no order.  A cluster that loses all its
-    records keeps its last centre; scikit-learn moves such a centre to a far record.
+    Records are rounded before they are clustered: per feature, to 31 bits of its largest magnitude
+    among the records present (:class:`~fedforget.clustering.rounding.Rounding` has the definition;
+    magnitudes below 2^-932 count as zero).  So sums are exact and know no order.  A cluster that
+    loses all its records keeps its last centre; scikit-learn moves such a centre to a far record.
 
     Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
     ``learn`` appends.
@@ -215,30 +216,43 @@ class KMeans(OwnerEstimator):
 
     # -- new rows ------------------------------------------------------------------------------
 
-    def _framed(self, X: npt.ArrayLike) -> tuple[Floats, Floats, int]:
-        """Rows, rounded, and centres, both times a power of two that is returned.
+    def _framed(self, X: npt.ArrayLike) -> Iterator[tuple[Any, Floats, Floats, int]]:
+        """Which rows of X; these, rounded, and the centres, both times two to a power; the power.
 
-        It is the one that records are clustered at, unless squares of X would overflow there.
+        It is the one that records are clustered at, unless squares of a row would overflow there.
+        A row's power depends on no other row.
         """
         rounding = self._fitted.records.rounding
         rows, centres = rounding.round_any(self._rows(X)), self._filled_centres()
-        shift = rounding.shift
-        largest = float(np.abs(rows).max(initial=0.0))
-        if math.frexp(largest)[1] + shift > math.frexp(MAX_MAGNITUDE)[1]:
-            shift = -math.frexp(largest)[1]
-        return np.ldexp(rows, shift), np.ldexp(centres, shift), shift
+        largest = np.abs(rows).max(axis=1)
+        exponents = np.frexp(largest)[1]
+        is_far = (exponents + rounding.shift > math.frexp(MAX_MAGNITUDE)[1]) & (largest > 0.0)
+        if not is_far.any():
+            yield slice(None), *_times(rounding.shift, rows, centres)
+            return
+        shifts = np.where(is_far, -exponents, rounding.shift)
+        for shift in np.unique(shifts).tolist():
+            which = np.flatnonzero(shifts == shift)
+            yield which, *_times(shift, rows[which], centres)
 
     def _nearest(self, X: npt.ArrayLike) -> tuple[Labels, Floats]:
-        rows, centres, shift = self._framed(X)
-        labels, d2 = nearest(rows, centres)
-        with np.errstate(over="ignore", under="ignore"):
-            return labels, np.ldexp(d2, -2 * shift)
+        parts = [(which, *nearest(rows, c), shift) for which, rows, c, shift in self._framed(X)]
+        n = sum(len(part[1]) for part in parts)
+        labels, squares = np.empty(n, dtype=np.int32), np.empty(n)
+        for which, label, d2, shift in parts:
+            labels[which] = label
+            with np.errstate(over="ignore", under="ignore"):
+                squares[which] = np.ldexp(d2, -2 * shift)
+        return labels, squares
 
     def transform(self, X: npt.ArrayLike) -> Floats:
         """The distance of each row of X, rounded as records are, to every centre."""
-        rows, centres, shift = self._framed(X)
-        with np.errstate(over="ignore", under="ignore"):
-            return np.ldexp(np.sqrt(pairwise(rows, centres)), -shift)
+        parts = [(which, pairwise(rows, c), shift) for which, rows, c, shift in self._framed(X)]
+        distances = np.empty((sum(len(part[1]) for part in parts), parts[0][1].shape[1]))
+        for which, d2, shift in parts:
+            with np.errstate(over="ignore", under="ignore"):
+                distances[which] = np.ldexp(np.sqrt(d2), -shift)
+        return distances
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -270,7 +284,7 @@ class KMeans(OwnerEstimator):
         with files.explained(path):
             model = cls(**header["parameters"], random_state=header["random_state"])
             given = checked(cls._constraints, **model.get_params(deep=False))
-            values = arrays["values"]
+            values = files.matrix(arrays["values"])
             files.restore_features(model, arrays, values.shape[1])
             root = Secret(bytes.fromhex(header["secret"]))
             model._build(values, column_of(arrays["ids"], len(values), "ids"), given, root)
@@ -283,3 +297,8 @@ class KMeans(OwnerEstimator):
         digest = Digest("kmeans").field("n_clusters", self._fitted.task.n_clusters)
         digest.array("exponents", self._fitted.records.rounding.exponents)
         return digest.array("centres", outcome.centres).array("sizes", outcome.totals).hex()
+
+
+def _times(shift: int, rows: Floats, centres: Floats) -> tuple[Floats, Floats, int]:
+    """Rows and centres times two to a power, and the power."""
+    return np.ldexp(rows, shift), np.ldexp(centres, shift), shift

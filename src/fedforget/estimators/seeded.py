@@ -206,7 +206,7 @@ class SeededKMeans(OwnerEstimator):
             given = checked(cls._constraints, n_clusters=header["n_clusters"])
             n_clusters: int = given["n_clusters"]
             model = cls(n_clusters, random_state=header["random_state"])
-            values, ids = arrays["values"], arrays["ids"]
+            values, ids = files.matrix(arrays["values"]), arrays["ids"]
             files.restore_features(model, arrays, values.shape[1])
             root = Secret(bytes.fromhex(header["secret"]))
             model._build(values, column_of(ids, len(values), "ids"), n_clusters, root)
