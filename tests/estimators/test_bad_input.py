@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from fedforget import (
     DuplicateIdError,
     FederatedKMeans,
+    KMeans,
     OutOfBoundsError,
     SeededKMeans,
     UnknownIdError,
@@ -68,9 +69,13 @@ def _seeded(**params):
     return SeededKMeans(**{"n_clusters": 3, "random_state": 11, **params})
 
 
-@pytest.fixture(params=["federated", "seeded"])
+def _kmeans(**params):
+    return KMeans(**{"n_clusters": 3, "random_state": 11, **params})
+
+
+@pytest.fixture(params=["federated", "seeded", "kmeans"])
 def unfitted(request):
-    return {"federated": _federated, "seeded": _seeded}[request.param]()
+    return {"federated": _federated, "seeded": _seeded, "kmeans": _kmeans}[request.param]()
 
 
 @pytest.fixture

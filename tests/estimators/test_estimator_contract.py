@@ -1,4 +1,4 @@
-"""What the two estimators promise: scikit-learn's conventions, attributes, exact forgetting."""
+"""What the estimators promise: scikit-learn's conventions, attributes, exact forgetting."""
 
 import copy
 import math
@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedforget import CutOffError, DataTraceWarning, FederatedKMeans, SeededKMeans
+from fedforget import CutOffError, DataTraceWarning, FederatedKMeans, KMeans, SeededKMeans
 from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.runtime.sums import PlainSum
@@ -82,7 +82,7 @@ def kept(mask, part=ALL):
 
 
 @pytest.mark.filterwarnings("ignore::fedforget.DataTraceWarning")
-@parametrize_with_checks([FederatedKMeans(), SeededKMeans()])
+@parametrize_with_checks([FederatedKMeans(), SeededKMeans(), KMeans(), KMeans(n_init=3, tol=0.0)])
 def test_scikit_learn(estimator, check):
     check(estimator)
 
