@@ -17,7 +17,7 @@ from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.state import Margins, Sizes
 
-_CLEARED = 4096
+_CLEARED = 256
 """Places that are looked at together when gathered points are overwritten."""
 
 
