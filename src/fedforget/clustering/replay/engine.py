@@ -267,7 +267,7 @@ class Replay(Generic[Draws, Result]):
     # -- following -----------------------------------------------------------------------------
 
     def follow(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
-        """Bring points and every restart up to date.
+        """Bring points and every restart up to date; ``total`` is up to date already.
 
         Parameters
         ----------
@@ -275,7 +275,6 @@ class Replay(Generic[Draws, Result]):
         values, keys : those of the points that come.
         """
         self._make_room_for_products()
-        self.total += int((changed[:, 2] - changed[:, 1]).sum())
         if self.moments is not None and len(changed):
             self._follow_moments(self.moments, changed, values)
         self._replay(changed, values, keys, work)

@@ -281,6 +281,7 @@ class Scratch(NamedTuple):
         are not where they were.
     centre, point : one of them, counted from the origin.
     place, other_place : coordinates of a point.
+    steps : a point in whole steps.
     arrivals : of each changed point that comes a ``companion`` that goes, and how far ``apart``
         they are.
     twin : of each cluster, and of slots without a point, the cluster of another restart.
@@ -297,6 +298,7 @@ class Scratch(NamedTuple):
     point: Annotated[Any, of(Real, "features")]
     place: Annotated[Any, of(Real, "features")]
     other_place: Annotated[Any, of(Real, "features")]
+    steps: Annotated[Any, of(Int, "features")]
     arrivals: Annotated[Any, of(ARRIVAL, "slots")]
     twin: Annotated[Any, of(np.int32, "clusters_and_none")]
     candidates: Annotated[Any, of(Int, "candidates")]
