@@ -90,10 +90,12 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
     labels, reserves = rows.labels[row], margins.reserves[row]
     drifts, kept = margins.drifts[row], margins.rows[row]
     most = next_ = moved = 0.0
+    any_moved = False
     for k in range(drifts.shape[0]):
         # What a new row knows is about the centres of the row above.
         before[k] = before[k] or not is_old
         if before[k]:
+            any_moved = True
             drifts[k] = _drift(rows.centres[row, k], points.base, margins.anchors[row, k])
             moved = max(moved, drifts[k])
         next_ = max(next_, min(most, drifts[k]))
@@ -112,8 +114,8 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, 2])
     is_first = t == 0 and not is_old
     if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
-        # Where no centre has moved, labels stand.
-        if moved > 0.0:
+        # Where no centre has moved, labels stand.  One that is back at its anchor has moved.
+        if any_moved:
             _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn)
         if not is_old:
             return
