@@ -192,7 +192,7 @@ def _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn)
         estimates.is_fresh[k] = False
         if moved[k]:
             last = k
-            if _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh):
+            if _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh, is_old):
                 estimates.is_fresh[k] = True
                 estimates.fresh[n_fresh] = k
                 n_fresh += 1
@@ -232,8 +232,10 @@ def _weigh_moves(scratch, k):
 
 
 @helper
-def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh):
+def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh, is_old):
     """Whether the estimates for a centre are computed from scratch, feature by feature.
+
+    In a row that is new, following does not pay where inner products are still to be computed.
 
     Sets the centre's norm and error for what is to come; where it begins afresh, its vector.
     OUT: estimates, scratch.
@@ -264,7 +266,7 @@ def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh):
         or afresh
         or n_mine > d
         or error > WORN * fresh
-        or not _know_products(points, estimates, scratch, n_mine)
+        or not _know_products(points, estimates, scratch, n_mine, is_old)
     )
     follow = estimates.follow[k]
     follow.ratio = ratio
@@ -549,7 +551,7 @@ def _know(points, estimates, scratch, slot):
 
 
 @helper
-def _know_products(points, estimates, scratch, n_mine):
+def _know_products(points, estimates, scratch, n_mine, may_compute):
     """Whether the inner products of one cluster's moves are known, or can be.
 
     OUT: estimates, scratch.
@@ -557,7 +559,7 @@ def _know_products(points, estimates, scratch, n_mine):
     for q in range(n_mine):
         slot = scratch.moves[scratch.mine[q]].slot
         if estimates.place[slot] < 0:
-            if not _know(points, estimates, scratch, slot):
+            if not (may_compute and _know(points, estimates, scratch, slot)):
                 return False
             scratch.tally.distances += points.summary.n
     return True
