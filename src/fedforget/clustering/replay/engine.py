@@ -44,6 +44,7 @@ MOST_CLUSTERS = 1 << 15
 
 _PRODUCTS_SHARE = 4
 _BATCH = 512
+_ROWS_PER_RESTART = 16
 _NOTHING = np.empty((0, 4), dtype=np.int64)
 
 Result = TypeVar("Result")
@@ -171,7 +172,9 @@ class Replay(Generic[Draws, Result]):
             self.estimates.place[:] = -1
             slots, d = self.points.values.shape
             n = int(self.points.summary["n"])
-            if len(self.estimates.known) == slots and n < d * self.task.n_clusters:
+            # Inner products of all points pay where each has its part in many columns.
+            columns = _ROWS_PER_RESTART * self.task.n_init * self.task.n_clusters
+            if len(self.estimates.known) == slots and n < min(d * self.task.n_clusters, columns):
                 self._know_everything(self.estimates)
 
     def _know_everything(self, estimates: Estimates) -> None:
@@ -267,7 +270,7 @@ class Replay(Generic[Draws, Result]):
     # -- following -----------------------------------------------------------------------------
 
     def follow(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
-        """Bring points and every restart up to date.
+        """Bring points and every restart up to date; ``total`` is up to date already.
 
         Parameters
         ----------
@@ -275,7 +278,6 @@ class Replay(Generic[Draws, Result]):
         values, keys : those of the points that come.
         """
         self._make_room_for_products()
-        self.total += int((changed[:, 2] - changed[:, 1]).sum())
         if self.moments is not None and len(changed):
             self._follow_moments(self.moments, changed, values)
         self._replay(changed, values, keys, work)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.replay.arithmetic import copy, fill, locate, mean_of, take
+from fedforget.clustering.replay.arithmetic import copy, count_steps, fill, locate, mean_of, take
 from fedforget.clustering.replay.estimates import (
     add_point_to_estimates,
     assign_by_estimates,
@@ -247,10 +247,15 @@ def _total_shift(rows, scratch, above, row, is_old, turn):
 
 @helper
 def _move_clusters(points, sums, scratch):
-    """Carry out the moves.  OUT: sums, of the clusters."""
+    """Carry out the moves.  OUT: sums, of the clusters; scratch."""
+    last = np.int64(-1)
     for p in range(scratch.tally.moves):
         move = scratch.moves[p]
-        take(points, sums[move.cluster], move.slot, move.weight)
+        # A point that leaves a cluster for another moves twice.
+        if move.slot != last:
+            count_steps(points, move.slot, scratch.steps)
+            last = move.slot
+        take(sums[move.cluster], scratch.steps, move.weight)
 
 
 @helper
