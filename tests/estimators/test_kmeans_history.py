@@ -391,19 +391,35 @@ def test_a_record_alone_in_its_power_of_two(factor: float, rng: np.random.Genera
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_steps_stand_while_another_large_record_is_there(sign: float) -> None:
-    """1 is the first magnitude that needs another power of two; the largest below it does not."""
+    """Exponents are multiples of 4: 1 needs another than the largest number below it."""
     below = np.nextafter(1.0, 0.0)
-    X = np.array([[0.5], [-0.5], [below], [sign], [sign * 1.5], [0.25], [0.3], [0.1], [0.2]])
+    X = np.array([[0.5], [-0.5], [below], [sign], [sign * 1.5], [0.0625], [0.06], [0.05], [0.01]])
     owner = Owner(X, np.array([0, 1, 2, 5, 6, 7, 8]), n_clusters=2)
-    rounding = owner.model._model.records.rounding
-    assert rounding.exponents.tolist() == [0]
-    for rows, exponent in (([3], 1), ([4], 1)):
-        owner.learn(rows)
-        assert owner.model._model.records.rounding.exponents.tolist() == [exponent]
+
+    def exponents() -> list[int]:
         owner.check()
-    for row, exponent in ((3, 1), (4, 0), (2, 0), (0, 0), (1, -1)):
+        return owner.model._model.records.rounding.exponents.tolist()
+
+    assert exponents() == [0]
+    for row in (3, 4):
+        owner.learn(row)
+        assert exponents() == [4]
+    for row, exponent in ((3, 4), (4, 0), (2, 0), (0, 0), (1, 0), (5, -4), (6, -4)):
         owner.forget(row)
-        assert owner.model._model.records.rounding.exponents.tolist() == [exponent]
+        assert exponents() == [exponent]
+
+
+@pytest.mark.parametrize("small", [1.0, 1e-30, 1e-290, 1e-300, 5e-324])
+def test_a_feature_of_which_nothing_but_zeros_is_left(small: float) -> None:
+    """Its exponent is then that of the largest feature, however small it was."""
+    X = np.column_stack([np.arange(12.0), np.zeros(12)])
+    X[[3, 7], 1] = small, -small / 2
+    owner = Owner(X, n_clusters=3)
+    for row in (7, 3):
+        owner.forget(row)
+        owner.check()
+    for row in (3, 7):
+        owner.learn(row)
         owner.check()
 
 

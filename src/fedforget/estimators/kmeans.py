@@ -72,10 +72,11 @@ class KMeans(OwnerEstimator):
 
     Notes
     -----
-    Records are rounded before they are clustered: per feature, to 31 bits of its largest magnitude
-    among the records present (:class:`~fedforget.clustering.rounding.Rounding` has the definition;
-    magnitudes below 2^-932 count as zero).  So sums are exact and know no order.  A cluster that
-    loses all its records keeps its last centre; scikit-learn moves such a centre to a far record.
+    Records are rounded before they are clustered: per feature, to 28 bits or more of its largest
+    magnitude among the records present; magnitudes below 2^-932 count as zero
+    (:class:`~fedforget.clustering.rounding.Rounding` has the definition).  So sums are exact and
+    know no order.  A cluster that loses all its records keeps its last centre; scikit-learn moves
+    such a centre to a far record.
 
     Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
     ``learn`` appends.

@@ -176,14 +176,16 @@ class RecordSlots:
         sizes = np.abs(self.points.values[goes])
         lost = np.count_nonzero(sizes >= self._lowest_large, axis=0)
         self._large -= lost
-        bare = np.flatnonzero((self._large == 0) & (lost > 0))
+        # Values of a feature that has the lowest exponent may all be small.
+        bare = np.flatnonzero((self._large == 0) & sizes.any(axis=0))
         if len(bare):
             rest = np.abs(self.points.values[:, bare])
             rest[goes] = 0.0
-            if rest.any():
+            has_some = rest.any(axis=0)
+            if (has_some & (lost[bare] > 0)).any():
                 return False
             # Where nothing but zeros is left, any step will do.
-            self._is_zero[bare] = True
+            self._is_zero[bare[~has_some]] = True
             rounding = Rounding.of(np.where(self._is_zero, 0.0, self._lowest_large))
             if rounding.top != self.rounding.top:
                 return False
