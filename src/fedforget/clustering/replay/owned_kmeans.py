@@ -129,25 +129,34 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def erase(self, slots: Ints) -> None:
         """Overwrite what is known of records that have gone."""
         scratch = self.scratch
-        for place in (scratch.place, scratch.other_place, scratch.point, scratch.centre):
-            place[...] = 0.0
+        places = scratch.place, scratch.other_place, scratch.point, scratch.centre, scratch.steps
+        for place in places:
+            place.fill(0)
         if self.margins is not None:
             margins = self.margins
             margins.features[:, slots] = 0.0
             margins.lengths[slots] = 0.0
-            margins.current[...] = 0.0
+            margins.current.fill(0.0)
             margins.factors[: self.task.n_clusters] = 0.0
             self._clear_gathered(margins)
         if self.estimates is not None:
             estimates = self.estimates
+            estimates.vectors.fill(0.0)
             estimates.features[:, slots] = 0.0
             estimates.products[:, slots] = 0.0
-            places = estimates.place[slots]
-            estimates.products[places[places >= 0]] = 0.0
+            known = estimates.place[slots]
+            estimates.products[known[known >= 0]] = 0.0
             # From its estimates for many centres a record could be computed.
             self._written[self._rows_in_use()] = True
             clusters = np.arange(self.task.n_clusters)
             estimates.columns[np.ix_(np.flatnonzero(self._written), clusters, slots)] = 0.0
+
+    def _make_room_for_products(self) -> None:
+        known = 0 if self.estimates is None else int(self.estimates.count["known"])
+        super()._make_room_for_products()
+        if self.estimates is not None and int(self.estimates.count["known"]) < known:
+            # From its products with many others a record could be computed.
+            self.estimates.products[:known] = 0.0
 
     def _clear_gathered(self, margins: Margins) -> None:
         """Points are gathered from the first place on; behind the last one there are zeros."""
