@@ -208,6 +208,7 @@ class ServerParty:
                 members=members.values(),
                 capacity=self.federation.model.local_clusters * len(members),
                 leavers=[leavers_since(ledger.place, ledger.lock)],
+                opened=opened_since(ledger.place, ledger.lock),
             )
         except ValueError as error:
             raise ServerError(str(error)) from None

@@ -61,6 +61,7 @@ from fedforget.protocol.messages import (
     Roster,
     SealedShares,
     Shares,
+    SignedSet,
     Survivors,
     Unmask,
     Who,
@@ -782,7 +783,8 @@ class ServerSide:
         """Take over commits that this server has lost; returns how many were new.
 
         The aggregate that belongs to them is lost: a full round must come.  What more members have
-        signed since the last commit than may collude is taken over from their greetings.
+        signed since the last commit than may collude is taken over from their greetings, and so is
+        a set whose leavers all say that they leave.
         """
         place, gone, found = self.ledger.place, self.ledger.left, 0
         for data in letters:
@@ -803,14 +805,40 @@ class ServerSide:
         return found
 
     def _signed_since(self, place: Place, greetings: Iterable[Present]) -> Lock | None:
-        """The set that more members have signed at this place than may collude."""
-        told = [one.signed for one in greetings if one.link == place.link]
-        counts = Counter(one for one in told if one is not None)
+        """The set that more members have signed at this place than may collude.
+
+        Without one, a set with leavers whom these confirm: whoever signed it refuses every list
+        that does not name them, and one member that lies of them does no harm.
+        """
+        here = [one for one in greetings if one.link == place.link]
+        counts = Counter(one.signed for one in here if one.signed is not None)
         colluders = self.federation.policy.colluders(len(self.membership))
-        for signed, number in counts.most_common(1):
-            if number > colluders:
+        wishes = {one.name: one.leaving.alone for one in here if one.leaving is not None}
+        for signed, number in counts.most_common():
+            if number > colluders or self._may_have_been_asked(signed, place, wishes):
                 return Lock(place.round + 1, signed.membership, signed.alive, signed.left)
         return None
+
+    def _may_have_been_asked(
+        self, signed: SignedSet, place: Place, wishes: Mapping[str, bool]
+    ) -> bool:
+        """Whether an honest server can have asked members to sign a set with these leavers."""
+        alive, left, counted = signed.alive, signed.left, place.counted or {}
+        if (
+            not left
+            or not {*left} <= wishes.keys() & {*alive}
+            or not {*alive} <= {*self.membership.active}
+        ):
+            return False
+        alone = [name for name in left if wishes[name]]
+        after = {name: at for name, at in counted.items() if name not in left}
+        try:
+            check_leavers(
+                self.membership, self.federation.policy, alive, left, alone, counted, after
+            )
+        except TooFewError:
+            return False
+        return True
 
 
 def highest_attempt(own: int, greetings: Iterable[Present]) -> int:
