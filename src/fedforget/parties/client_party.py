@@ -239,6 +239,11 @@ class ClientParty:
                 f" can have {room}"
             )
         lists, ledger = self.lists(), self.stored_ledger()
+        if ledger is not None and ledger.left:
+            raise ClientError(
+                f"{self.name} has left with this directory, which says nothing any more. To come"
+                " back, make a new one (client init) and have the server enrol it"
+            )
         check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
         if is_in_force(lists, new):
             lists = lists[:-1]

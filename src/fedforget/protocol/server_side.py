@@ -241,7 +241,9 @@ class ServerSide:
         if lock is not None:
             # No other set than the one that was signed may come out now, with newcomers or without.
             return "delta" if set(lock.alive) <= self.counted.keys() else "full"
-        if joiners(membership, {*self.counted, *self.ledger.left}) and place.round:
+        # Whoever has left and was enrolled again waits to be counted.
+        gone = set(self.ledger.left) - membership.returned
+        if joiners(membership, {*self.counted, *gone}) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
             return "full" if everyone and not blocked else "delta"
