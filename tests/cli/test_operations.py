@@ -173,12 +173,15 @@ def test_newcomers_whose_company_leaves(study: Study) -> None:
 
 
 def test_a_list_that_was_made_by_mistake_is_taken_back(study: Study) -> None:
-    """Four members: whoever took the first list over, and whoever did not, is asked for nothing."""
+    """With four members, three lists without a commit tell so much that the others are asked."""
     study.enrol("--gone", "Dresden", towns=TOWNS[:2])
-    study.enrol("--client", "dresden/enrolment.json", towns=TOWNS[:2])
-    both = ("--epoch", "server/epoch-2.json", "--epoch", "server/epoch-3.json")
-    for town in TOWNS[2:]:
-        study("client", "join", town, *both)
+    made = study.enrol("--client", "dresden/enrolment.json", towns=())
+    assert made["will_show"][0].startswith("Aarhus, Bologna, Coimbra: all who took part under")
+    lists = [("--epoch", f"server/epoch-{number}.json") for number in (2, 3)]
+    for town, given in zip(TOWNS[:3], (lists[1], lists[1], (*lists[0], *lists[1])), strict=True):
+        assert "`client join --alone` accepts" in study.error("client", "join", town, *given)
+        study("client", "join", town, *given, "--alone")
+    study("client", "join", "dresden", *lists[0], *lists[1])
     assert study.round()["participants"] == [town.title() for town in TOWNS]
 
 

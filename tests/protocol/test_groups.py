@@ -196,6 +196,17 @@ def test_what_a_counted_member_accepted_says_nothing_of_its_return() -> None:
         absent.adopt(without, back)
 
 
+def test_a_newcomer_that_was_taken_off_is_asked_again_when_it_comes_back() -> None:
+    everyone = Everyone(5, seed="asked for its return")
+    everyone.round("full")
+    everyone.adopt(come(everyone, everyone.names, ["u", "v"]), alone=["u", "v"])
+    absent = everyone.clients.pop("u")
+    without = everyone.members([*everyone.names, "v"])
+    everyone.adopt(without)
+    with pytest.raises(AloneError, match="u was on an earlier list"):
+        absent.adopt(without, everyone.members([*everyone.names, "u", "v"]))
+
+
 # -- new directories of counted members --------------------------------------------------------
 
 
@@ -568,6 +579,35 @@ def test_a_new_key_takes_a_member_out_of_every_sum_whatever_came_before() -> Non
         with pytest.raises(AloneError, match="only c002, c003 took part under every list"):
             everyone.clients[name].adopt(renewing)
     everyone.clients["c000"].adopt(renewing)
+
+
+def test_full_sums_without_a_dropped_colluder_count_like_others() -> None:
+    """c003 colludes, c000 is away at first.  {1, 2}, then {0, 1, 2} in a full sum while c003 is
+    dropped, and {0, 2} while c001 is suspended, give what c002 changed."""
+    everyone = Everyone(4, seed="dropped in between")
+    base = everyone.round("full").total
+    names, colluder = everyone.names, everyone.names[3]
+    before = everyone.histograms["c002"]
+    for number, name in enumerate(names[:3]):
+        everyone.histograms[name] = everyone.histograms[name] + histogram(((number, 7), 5))
+    everyone.greet(absent=["c000"])
+    first = everyone.decide("delta", {stage: ["c000"] for stage in Stage}).total
+    absent = everyone.clients.pop(colluder)
+    without = everyone.members(names[:3])
+    everyone.adopt(without)
+    everyone.greet()
+    second = everyone.decide("full").total - base + everyone.histograms[colluder]
+    third = everyone.members(names, suspended=["c001"])
+    with pytest.raises(AloneError, match="only c000, c002 took part under every list"):
+        everyone.clients["c002"].adopt(third)
+    absent.adopt(without, third)
+    everyone.clients[colluder] = absent
+    everyone.lists.append(third)
+    everyone.server.adopt(third)
+    for name in names[:3]:
+        everyone.clients[name].adopt(third, alone=True)
+    shown = first + changed_in(everyone) - second
+    assert shown == everyone.histograms["c002"] - before
 
 
 def test_new_lists_of_the_same_members_ask_for_nothing() -> None:

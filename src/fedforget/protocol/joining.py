@@ -49,8 +49,9 @@ def check_adoption(
             _check_new_keys_known(known[-1], one, ledger)
         known.append(one)
     counted = name in membership.counted
-    # What was accepted before it was counted says nothing of later lists.
-    if alone or (ledger is not None and ledger.joins_alone and not counted):
+    # What was accepted before it was counted says nothing of later lists, nor of a return.
+    stays = bool(lists) and lists[-1].since.get(name) == membership.since[name]
+    if alone or (ledger is not None and ledger.joins_alone and stays and not counted):
         return
     if not counted:
         check_company(name, membership, federation)
@@ -214,14 +215,15 @@ def few_in_every_sum(
     under the list before, and not in the next one.  If lists suspend one member after the other,
     the changes of all of them show, and so does what is left of the sum.  It must hide two honest
     members.  Whoever gets a new key may bring something else, and does not count.  A list that
-    drops somebody who is counted does not matter: there are full rounds only, of all who are left.
+    drops somebody counts like the others: what a colluder had is known, and its full sums then tell
+    what the others changed.
     """
     if not lists:
         return frozenset()
     at, counted = new[-1].after_round, new[-1].counted
     # Whether its operator was asked before: with the keys that were known by then.
-    before = _too_few_at(_with_deltas_at(lists, at), counted, policy)
-    few = _too_few_at(_with_deltas_at([*lists, *new], at), counted, policy)
+    before = _too_few_at(_lists_at(lists, at), counted, policy)
+    few = _too_few_at(_lists_at([*lists, *new], at), counted, policy)
     return few if few != before else frozenset()
 
 
@@ -233,8 +235,6 @@ def _too_few_at(
     Of these, some may have been away in the first sum and come in later; then they are told apart
     from the others by three sums.  Two sums do not tell those apart who are in both.
     """
-    if not lists:
-        return frozenset()
     left = _in_every_sum(lists, counted)
     fewest = max(fewest_together(one, policy) for one in lists)
     if len(lists) > 2:
@@ -253,12 +253,6 @@ def _lists_at(lists: Sequence[Membership], after_round: int) -> list[Membership]
     """The lists under which sums may have been opened after a round and before the next one."""
     earlier = [one for one in lists if one.after_round < after_round]
     return [*earlier[-1:], *(one for one in lists if one.after_round == after_round)]
-
-
-def _with_deltas_at(lists: Sequence[Membership], after_round: int) -> list[Membership]:
-    """Those of them under which there can have been rounds of changes."""
-    found = _lists_at(lists, after_round)
-    return [one for one in found if one.after_round < after_round or not one.dropped]
 
 
 def _in_every_sum(lists: Sequence[Membership], counted: Iterable[str]) -> frozenset[str]:
