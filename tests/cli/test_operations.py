@@ -468,15 +468,18 @@ def test_who_was_away_has_its_receipt_at_once(study: Study) -> None:
     assert len(study("client", "receipts", "dresden")["receipts"]) == 1
 
 
-def test_a_restored_server_must_not_enrol_first(study: Study) -> None:
+@pytest.mark.parametrize("n_lists", [1, 2])
+def test_a_restored_server_must_not_enrol_first(study: Study, n_lists: int) -> None:
     study.backup("server")
     study.enrol("--suspend", "Dresden")
     study.round()
+    if n_lists == 2:
+        study.enrol("--resume", "Dresden")
     study.restore("server")
     study("server", "enrol", "server", "--suspend", "Coimbra")
     assert "restore the backup once more" in study.error("server", "recover", "server", *TOWNS)
     study.restore("server")
-    assert study("server", "recover", "server", *TOWNS)["epoch"] == 2
+    assert study("server", "recover", "server", *TOWNS)["epoch"] == 1 + n_lists
 
 
 # -- the suppression list --------------------------------------------------------------------------

@@ -422,10 +422,10 @@ class ServerParty:
         signed.sort(key=lambda one: one.membership.epoch)
         lists = [one.membership for one in signed]
         before = self.ledger()
-        check_lists(signed, self.federation.protocol_federation())
         attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
         try:
+            check_lists(signed, self.federation.protocol_federation())
             found = self.protocol.recover(ordered, lists, attempt, greetings)
         except ProtocolError as error:
             self._protocol = None

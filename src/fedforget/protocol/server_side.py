@@ -799,27 +799,32 @@ class ServerSide:
             gone = _left_after(gone, notice)
             found += 1
         self.membership = lists[-1]
-        lock = self._signed_since(place, greetings) or (None if found else self.ledger.lock)
+        lock = self._signed_since(place, greetings, None if found else self.ledger.lock)
         latest = max(attempt, self.ledger.attempt)
         self.ledger = ServerLedger(place, latest, lock, full_due=True, left=gone)
         self.present = {}
         self.stage = Idle()
         return found
 
-    def _signed_since(self, place: Place, greetings: Iterable[Present]) -> Lock | None:
+    def _signed_since(
+        self, place: Place, greetings: Iterable[Present], own: Lock | None
+    ) -> Lock | None:
         """The set that more members have signed at this place than may collude.
 
-        Without one, a set with leavers whom these confirm: whoever signed it refuses every list
-        that does not name them, and one member that lies of them does no harm.
+        Without one, the set that this server remembers; and without that, a set with leavers whom
+        these confirm: whoever signed it refuses every list that does not name them, and one member
+        that lies of them does no harm.
         """
         here = [one for one in greetings if one.link == place.link]
         counts = Counter(one.signed for one in here if one.signed is not None)
         colluders = self.federation.policy.colluders(len(self.membership))
         wishes = {one.name: one.leaving.alone for one in here if one.leaving is not None}
+        own = lock_at(place, own)
         for signed, number in counts.most_common():
-            if number > colluders or self._may_have_been_asked(signed, place, wishes):
+            alone = own is None and self._may_have_been_asked(signed, place, wishes)
+            if number > colluders or alone:
                 return Lock(place.round + 1, signed.membership, signed.alive, signed.left)
-        return None
+        return own
 
     def _may_have_been_asked(
         self, signed: SignedSet, place: Place, wishes: Mapping[str, bool]
