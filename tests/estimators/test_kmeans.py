@@ -26,6 +26,7 @@ from fedforget import (
     SeededKMeans,
     UnknownIdError,
 )
+from fedforget.clustering.replay import engine
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
 from fedforget.estimators import files
 from followers import rows_keep
@@ -240,7 +241,8 @@ def test_the_tolerance_is_relative_to_the_mean_variance():
     [{"n_jobs": 1}, {"n_jobs": 2}, {"n_jobs": -1}, {"memory_limit": 0}, {"memory_limit": "1 KiB"}],
     ids=str,
 )
-def test_the_model_does_not_depend_on(params, snapshot):
+def test_the_model_does_not_depend_on(params, snapshot, monkeypatch):
+    monkeypatch.setattr(engine, "WORTH_A_THREAD", 0)
     one, usual = kmeans(n_init=3, **params).fit(X), kmeans(n_init=3).fit(X)
     assert snapshot(one) == snapshot(usual)
     for each in (one, usual):
@@ -692,10 +694,15 @@ def left_of(model, forms):
     return sorted(left)
 
 
-@pytest.mark.parametrize("params", [{}, {"n_init": 3}, {"memory_limit": 0}, {"tol": 0.0}])
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"n_init": 3}, {"memory_limit": 0}, {"tol": 0.0}, {"n_init": 3, "n_jobs": 2}],
+    ids=str,
+)
 @pytest.mark.parametrize("kept", ["margins", "estimates"])
-def test_a_forgotten_record_leaves_nothing_in_memory(params, kept):
-    """Not where records are, not in trajectories, not in working memory."""
+def test_a_forgotten_record_leaves_nothing_in_memory(params, kept, monkeypatch):
+    """Not where records are, not in trajectories, not in the working memory of any thread."""
+    monkeypatch.setattr(engine, "WORTH_A_THREAD", 0)
     rng = np.random.default_rng(0)
     values = rng.normal(size=(220, 3)) * [1.0, 100.0, 1e-3] + 3.0
     with rows_keep(kept):

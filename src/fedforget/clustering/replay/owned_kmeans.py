@@ -70,12 +70,12 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def __init__(self, task: Task, records: RecordSlots, work: Work) -> None:
         self.records = records
         super().__init__(task, records.points, records.moments, len(records), work)
-        if self.margins is not None:
-            self._clear_gathered(self.margins)
+        self._clear_working_memory()
 
-    def _allocate(self, sizes: Sizes) -> None:
-        super()._allocate(sizes)
+    def _allocate(self, sizes: Sizes) -> Sizes:
+        sizes = super()._allocate(sizes)
         self._written = np.zeros(len(self.rows.witness), dtype=np.bool_)
+        return sizes
 
     def in_use(self) -> Ints:
         return self.records.in_use()
@@ -128,17 +128,10 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
 
     def erase(self, slots: Ints) -> None:
         """Overwrite what is known of records that have gone."""
-        scratch = self.scratch
-        places = scratch.place, scratch.other_place, scratch.point, scratch.centre, scratch.steps
-        for place in places:
-            place.fill(0)
+        self._clear_working_memory()
         if self.margins is not None:
-            margins = self.margins
-            margins.features[:, slots] = 0.0
-            margins.lengths[slots] = 0.0
-            margins.current.fill(0.0)
-            margins.factors[: self.task.n_clusters] = 0.0
-            self._clear_gathered(margins)
+            self.margins.features[:, slots] = 0.0
+            self.margins.lengths[slots] = 0.0
         if self.estimates is not None:
             estimates = self.estimates
             estimates.vectors.fill(0.0)
@@ -158,14 +151,27 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             # From its products with many others a record could be computed.
             self.estimates.products[:known] = 0.0
 
-    def _clear_gathered(self, margins: Margins) -> None:
-        """Points are gathered from the first place on; behind the last one there are zeros."""
-        for begin in range(0, len(margins.gathered_lengths), _CLEARED):
-            some = slice(begin, begin + _CLEARED)
-            if not margins.gathered_lengths[some].any():
-                break
-            margins.gathered[:, some] = 0.0
-            margins.gathered_lengths[some] = 0.0
+    def _clear_working_memory(self) -> None:
+        """Overwrite the places of points and centres, those of other threads included."""
+        for scratch in (self.scratch, *(hand.scratch for hand in self._crew)):
+            for place in (scratch.place, scratch.other_place, scratch.point, scratch.centre):
+                place.fill(0.0)
+            scratch.steps.fill(0)
+        if self.margins is not None:
+            for margins in (self.margins, *(hand.margins for hand in self._crew)):
+                margins.current.fill(0.0)
+                margins.factors[: self.task.n_clusters] = 0.0
+                _clear_gathered(margins)
+
+
+def _clear_gathered(margins: Margins) -> None:
+    """Points are gathered from the first place on; behind the last one there are zeros."""
+    for begin in range(0, len(margins.gathered_lengths), _CLEARED):
+        some = slice(begin, begin + _CLEARED)
+        if not margins.gathered_lengths[some].any():
+            break
+        margins.gathered[:, some] = 0.0
+        margins.gathered_lengths[some] = 0.0
 
 
 class OwnedKMeans:
