@@ -13,14 +13,19 @@ from fedforget import FederatedKMeans, SeededKMeans
 from fedforget.clustering import ids as ids_module
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.owner import Owner
+from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.records import RecordTable
 
 SECRET = Secret(bytes(range(16)))
 
 
+def owner_of_nothing(d: int, n_seeds: int) -> Owner[RecordTable]:
+    return Owner(SECRET, SeededPartition(RecordTable.empty(d), n_seeds))
+
+
 def owner_of(values: np.ndarray, ids: np.ndarray, n_seeds: int = 4) -> Owner[RecordTable]:
-    owner = Owner.without_records(SECRET, values.shape[1], n_seeds)
+    owner = owner_of_nothing(values.shape[1], n_seeds)
     owner.learn(values.copy(), ids.copy(), np.arange(len(ids)))
     return owner
 
@@ -69,7 +74,7 @@ def test_the_first_records_are_taken_over_and_the_last_may_go(rng: np.random.Gen
     assert owner.clusters.seeds.shape == (0, 2)
     assert owner.learn(values.copy(), ids.copy(), ids.copy()).redrawn_from == 0
     assert owner.clusters.seeds.tobytes() == fresh
-    empty = Owner.without_records(SECRET, 2, 3)
+    empty = owner_of_nothing(2, 3)
     assert empty.learn(values[:0], ids[:0], ids[:0]).redrawn_from is None
 
 

@@ -43,7 +43,7 @@ def stored_state(store: Store, n_features: int) -> dict[str, Any]:
         "labels": store.labels_of(rows)[order].tobytes(),
         "seed_ids": clusters.seed_ids,
         "scores": clusters.scores.tobytes(),
-        "seeds": clusters.seeds.tobytes(),
+        "seeds": clusters.centres.tobytes(),
         "sizes": clusters.sizes.tobytes(),
         "sums": clusters.sums.tobytes(),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fedforget.clustering.prf import Keys
 from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
 from fedforget.clustering.replay.record_slots import RecordSlots
+from fedforget.clustering.rounding import Rounding
 
 
 class Outcome(NamedTuple):
@@ -26,6 +27,7 @@ class Outcome(NamedTuple):
     labels : the cluster of each slot; -1 where there is no record.
     sums, totals : of each cluster the sum of its records, in steps, and their number.
     n_iter : iterations.
+    seeds : the slots of the seeds, in the order of drawing.
     """
 
     centres: Floats
@@ -33,6 +35,7 @@ class Outcome(NamedTuple):
     sums: Ints
     totals: Ints
     n_iter: int
+    seeds: Ints
 
 
 def restarts_of(records: RecordSlots, slots: Ints, task: Task) -> RecordRestarts:
@@ -55,7 +58,7 @@ def run_in_full(restarts: RecordRestarts, slots: Ints, seeds: Ints, capacity: in
     run = restarts.lloyd(seeds)
     labels = np.full(capacity, -1, dtype=np.int32)
     labels[slots] = run.labels
-    return Outcome(run.centres, labels, run.sums, run.totals, run.n_iter)
+    return Outcome(run.centres, labels, run.sums, run.totals, run.n_iter, slots[seeds])
 
 
 class RecordReplay(Replay[RecordRestarts, Outcome]):
@@ -86,7 +89,15 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         totals = rows.sums[row, :, -1].copy()
         sums = rows.sums[row, :, :-1] + totals[:, np.newaxis] * self.points.origin
         n_iter = int(self.runs.restarts["n_iter"][number])
-        return Outcome(rows.centres[row].copy(), rows.labels[row], sums, totals, n_iter)
+        centres, seeds = rows.centres[row].copy(), self.seeds_of(number)
+        return Outcome(centres, rows.labels[row], sums, totals, n_iter, seeds)
+
+    def seeds_of(self, number: int) -> Ints:
+        """The slots of a restart's seeds."""
+        if number in self.absent:
+            return self.absent[number].seeds
+        seeds: Ints = self.runs.seeds[number]["slot"].copy()
+        return seeds
 
     def forget_features(self, slots: Ints) -> None:
         """Overwrite what the strategy knows of records that have gone."""
@@ -109,6 +120,7 @@ class OwnedKMeans:
     ids, keys : theirs.
     arrival : one number per record that grows with the order of arrival.
     task : what is to be computed.
+    rounding : the steps of the features, where they are agreed.
 
     Attributes
     ----------
@@ -119,9 +131,25 @@ class OwnedKMeans:
 
     best: int
 
-    def __init__(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints, task: Task) -> None:
+    def __init__(
+        self,
+        values: Floats,
+        ids: Ids,
+        keys: Keys,
+        arrival: Ints,
+        task: Task,
+        rounding: Rounding | None = None,
+    ) -> None:
         self.task = task
-        self.records = RecordSlots(values, ids, keys, arrival)
+        self.records = RecordSlots(values, ids, keys, arrival, rounding)
+        self._run()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Trajectories hold addresses, so a copy runs again."""
+        return {"task": self.task, "records": self.records}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
         self._run()
 
     def __len__(self) -> int:
@@ -178,8 +206,13 @@ class OwnedKMeans:
             d = self.records.points.values.shape[1]
             none = np.zeros((0, d), dtype=np.int64)
             labels = np.full(len(self.records.ids), -1, dtype=np.int32)
-            return Outcome(np.empty((0, d)), labels, none, none[:, 0], 0)
+            return Outcome(np.empty((0, d)), labels, none, none[:, 0], 0, none[:, 0])
         return self._outcome(self.best)
+
+    @property
+    def seeds(self) -> Ints:
+        """The slots of the best restart's seeds, in the order of drawing."""
+        return self.outcome.seeds if self._replay is None else self._replay.seeds_of(self.best)
 
     def loss(self) -> Fraction:
         """The exact sum of squared distances to the centres, in the records' own units."""
@@ -205,6 +238,16 @@ class OwnedKMeans:
         self._follow(replay, _changes(slots, 1, 0), *replay.nothing)
         records.erase(slots)
         replay.forget_features(slots)
+
+    def erase(self) -> None:
+        """Overwrite all records; there are none then."""
+        slots = self.records.in_use()
+        if self._replay is not None:
+            self._replay.forget_features(slots)
+        self.records.remove(slots)
+        self.records.erase(slots)
+        self.records.measure()
+        self._run()
 
     def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
         """Add records; returns their slots."""

@@ -26,6 +26,8 @@ class RecordSlots:
     values : (n, d) the records; copied.
     ids, keys : theirs.
     arrival : one number per record that grows with the order of arrival.
+    rounding : the steps of the features, where they are agreed; every value must be below their
+        range.  Otherwise they follow from the records present.
 
     Attributes
     ----------
@@ -38,8 +40,16 @@ class RecordSlots:
     rounding: Rounding
     moments: Moments
 
-    def __init__(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> None:
+    def __init__(
+        self,
+        values: Floats,
+        ids: Ids,
+        keys: Keys,
+        arrival: Ints,
+        rounding: Rounding | None = None,
+    ) -> None:
         n, d = values.shape
+        self._agreed = rounding
         self._allocate(n, d, ids)
         slots = self.take(n)
         self.note(slots, ids, arrival)
@@ -136,9 +146,7 @@ class RecordSlots:
     def measure(self) -> None:
         """Find steps, moments and an origin for the records that are here."""
         points = self.points
-        # Slots without records hold zeros.
-        highest, lowest = points.values.max(axis=0), points.values.min(axis=0)
-        self.rounding = rounding = Rounding.of(np.maximum(highest, -lowest))
+        self.rounding = rounding = self._agreed or self._present()
         points.rounders[:] = rounding.rounders
         points.units[:] = rounding.units
         points.per_unit[:] = 1.0 / rounding.units
@@ -152,8 +160,16 @@ class RecordSlots:
         points.base[:] = points.origin * rounding.units
         points.summary["radius2"] = points.summary["reach2"] = points.summary["slack"] = 0.0
 
+    def _present(self) -> Rounding:
+        """The steps that follow from the records that are here."""
+        # Slots without records hold zeros.
+        highest, lowest = self.points.values.max(axis=0), self.points.values.min(axis=0)
+        return Rounding.of(np.maximum(highest, -lowest))
+
     def keep_steps(self, comes: Floats, goes: Floats) -> bool:
         """Whether the steps stand when values come and go; the count of large values follows."""
+        if self._agreed is not None:
+            return True
         fits = bool((np.abs(comes) < 2.0 * self._halves).all())
         lost = np.count_nonzero(np.abs(goes) >= self._halves, axis=0)
         self._large += np.count_nonzero(np.abs(comes) >= self._halves, axis=0) - lost
