@@ -35,8 +35,8 @@ def clusters_of(
 def local_kmeans(config: Configuration, client: int | str) -> LocalKMeans:
     """What K-means of a client computes.
 
-    Lloyd's iteration stops as it does at the server: those parameters are public and part of the
-    model's digest already.  There is one start, as in the paper: the server averages over clients.
+    Lloyd's iteration stops as it does at the server: those parameters are public, and part of the
+    model's digest already.
     """
     from fedforget.clustering.lloyd_clusters import LocalKMeans
 

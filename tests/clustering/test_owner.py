@@ -81,7 +81,9 @@ def test_a_change_says_from_which_step_seeds_were_drawn_again(
         told = owner.clusters.first_lost(row)
         step = owner.forget(row).redrawn_from
         assert step == told == (drawn.index(victim) if victim in drawn else None)
-        assert owner.clusters.seed_ids[:step].tolist() == drawn[:step]
+        if kind == "seeded":
+            # Of K-means, the other start may be the better one now.
+            assert owner.clusters.seed_ids[:step].tolist() == drawn[:step]
 
 
 @both_kinds

@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from fedforget import FederatedKMeans, KMeans
+from fedforget.clustering import lloyd_clusters
+from fedforget.clustering.distance import Rows
 from fedforget.clustering.ids import encode_id, keys_of_ids
-from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Secret
-from fedforget.clustering.records import RecordTable
+from fedforget.clustering.race import first_row, new_race, run_race
 from fedforget.estimators.parameters import root_secret
 
 LAST_OF_ITS_CLUSTER = 8
 EMPTYING = np.array(
     [[12, 2], [3, 0], [0, 1], [8, 10], [11, 2], [15, 14], [12, 14], [13, 12], [4, 12]]
 )
-"""With random_state=0 and four clusters at client A, the last record is no seed; but without it,
-Lloyd's iteration leaves a cluster without records."""
+"""With random_state=0, four clusters at client A and one start, the last record is no seed; but
+without it, Lloyd's iteration leaves a cluster without records."""
 
 
 def federated(n_clusters: int, **options: Any) -> FederatedKMeans:
@@ -49,24 +50,26 @@ def state(model: FederatedKMeans) -> list[Any]:
 
 def plain_kmeans(
     values: np.ndarray, seeds: np.ndarray, max_iter: int
-) -> tuple[list[list[Fraction]], list[int]]:
-    """Lloyd's iteration in fractions, which round nothing: centres and labels."""
+) -> tuple[Fraction, list[list[Fraction]], list[int]]:
+    """Lloyd's iteration in fractions, which round nothing: loss, centres and labels."""
     points = [[Fraction(x) for x in row] for row in values.tolist()]
     centres = [[Fraction(x) for x in row] for row in seeds.tolist()]
     labels: list[int] = []
     for turn in range(max_iter + 1):
-        before = labels
+        before, loss = labels, Fraction(0)
         labels = []
         for point in points:
             d2 = [sum((x - y) ** 2 for x, y in zip(point, c, strict=True)) for c in centres]
             labels.append(d2.index(min(d2)))
+            loss += min(d2)
         if labels == before or turn == max_iter:
             break
         for k in range(len(centres)):
             members = [p for p, label in zip(points, labels, strict=True) if label == k]
             if members:
-                centres[k] = [sum(column, Fraction(0)) / len(members) for column in zip(*members)]  # noqa: B905
-    return centres, labels
+                columns = zip(*members, strict=True)
+                centres[k] = [sum(column, Fraction(0)) / len(members) for column in columns]
+    return loss, centres, labels
 
 
 @pytest.mark.parametrize("max_iter", [1, 2, 300])
@@ -77,9 +80,13 @@ def test_a_client_reports_the_centres_of_its_own_kmeans(max_iter: int, seed: int
     model = federated(4, local_clusters=5, max_iter=max_iter, random_state=seed)
     model.fit(X, clients=["A"] * 70)
     keys = keys_of_ids(secret_of("A", seed), ids)
-    seeds = SeededPartition(RecordTable(X.copy(), ids, keys, ids), 5)
-    assert model.seed_ids_["A"].tolist() == seeds.seed_ids.tolist()
-    centres, labels = plain_kmeans(X, seeds.seeds, max_iter)
+    starts = []
+    for start in range(2):
+        race = new_race(70)
+        run_race(race, Rows(X), keys, 5, smallest_id=first_row, stream=start << 32)
+        starts.append((*plain_kmeans(X, X[race.rows], max_iter), race.rows))
+    _, centres, labels, seeds = min(starts, key=lambda one: one[0])
+    assert model.seed_ids_["A"].tolist() == seeds
     bins = [[int(64 * x + Fraction(1, 2)) for x in centre] for centre in centres]
     expected: dict[tuple[int, ...], int] = {}
     for k, place in enumerate(bins):
@@ -94,7 +101,9 @@ def test_a_client_reports_the_centres_of_its_own_kmeans(max_iter: int, seed: int
     assert model.induced_labels_.tolist() == distances.argmin(axis=1)[labels].tolist()
 
 
-def test_a_removal_that_leaves_a_cluster_without_records() -> None:
+def test_a_removal_that_leaves_a_cluster_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of two starts, one that loses a cluster is hardly ever the better one.
+    monkeypatch.setattr(lloyd_clusters, "STARTS", 1)
     X = np.concatenate([EMPTYING / 16, [[0.25, 0.25], [0.5, 0.75], [0.75, 0.5]]])
     clients, ids = np.array(["A"] * 9 + ["B"] * 3), np.arange(12)
     model = federated(4).fit(X, clients=clients, ids=ids)

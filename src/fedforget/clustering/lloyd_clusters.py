@@ -3,8 +3,8 @@
 They are one kind of :class:`~fedforget.clustering.owner.OwnedClusters`; the other is the
 :class:`~fedforget.clustering.partition.SeededPartition`, which stops at the seeds.  Records are
 clustered as fractions of the public box, in steps of 2^-30 of it, so nothing depends on which
-values are present.  There is one start.  A cluster that loses all its records keeps its last centre
-and has size 0.
+values are present.  Of two starts the one with the lower loss counts.  A cluster that loses all its
+records keeps its last centre and has size 0.
 """
 
 from __future__ import annotations
@@ -21,6 +21,14 @@ from fedforget.clustering.records import RecordTable
 from fedforget.clustering.replay.engine import Task
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
 from fedforget.clustering.rounding import BITS, Rounding
+
+STARTS = 2
+"""How often an owner seeds and iterates.
+
+Seeds are drawn one by one, not the best of several candidates as scikit-learn does.  On Celltype
+one such start induces 1.030 times the loss of centralised K-means; two come to 1.024, as one start
+of scikit-learn's does.  More would gain less than they cost.
+"""
 
 TRAJECTORY_MEMORY = 512 << 20
 """The most that one owner keeps to forget quickly.  It takes less: what its records need."""
@@ -63,7 +71,7 @@ class LloydClusters:
         self.task = task
         values = self._fractions(records.values)
         rounding = Rounding(np.full(values.shape[1], _EXPONENT))
-        limits = Task(task.n_clusters, 1, task.max_iter, task.tol, TRAJECTORY_MEMORY)
+        limits = Task(task.n_clusters, STARTS, task.max_iter, task.tol, TRAJECTORY_MEMORY)
         self._kmeans = OwnedKMeans(
             values, records.ids, records.keys, records.arrival, limits, rounding
         )
@@ -87,7 +95,7 @@ class LloydClusters:
 
     @property
     def seed_ids(self) -> Ids:
-        """The seeds' ids, in the order of drawing."""
+        """The ids of the seeds of the better start, in the order of drawing."""
         return self._kmeans.records.ids[self._kmeans.seeds]
 
     @property
@@ -115,7 +123,7 @@ class LloydClusters:
     # -- forgetting and learning ---------------------------------------------------------------
 
     def first_lost(self, rows: Ints) -> int | None:
-        """The first step whose seed is among these rows; None if the seeds would stand."""
+        """The first step of the better start whose seed is among these rows; None if none is."""
         return first_among(self._kmeans.seeds, self._slots[rows])
 
     def forget(self, rows: Ints) -> tuple[Ints, int | None]:
@@ -138,11 +146,11 @@ class LloydClusters:
         """
         if not len(rows):
             return None
-        before = self._kmeans.seeds
         ids, arrival = self.records.ids_of(rows), self.records.arrival[rows]
         slots = self._kmeans.learn(self._fractions(values), ids, keys, arrival)
         self._slots = np.concatenate([self._slots, slots])
-        return first_change(before, self._kmeans.seeds)
+        # No other step can change before one that a newcomer wins.
+        return first_among(self._kmeans.seeds, slots)
 
     def erase(self) -> None:
         """Overwrite the records, for good."""
@@ -151,24 +159,11 @@ class LloydClusters:
         self._slots = self._slots[:0]
 
 
-def first_among(seeds: Ints, gone: Ints) -> int | None:
-    """The first step whose seed is gone.
+def first_among(seeds: Ints | Ids, some: Ints | Ids) -> int | None:
+    """The first step whose seed is one of some records.
 
     >>> first_among(np.array([7, 3, 5]), np.array([5, 3, 9]))
     1
     """
-    steps = np.flatnonzero(np.isin(seeds, gone))
-    return int(steps[0]) if len(steps) else None
-
-
-def first_change(before: Ints | Ids, after: Ints | Ids) -> int | None:
-    """The first step that another record has won, or that there was not before.
-
-    >>> first_change(np.array([7, 3]), np.array([7, 3, 5]))
-    2
-    """
-    both = min(len(before), len(after))
-    steps = np.flatnonzero(before[:both] != after[:both])
-    if len(steps):
-        return int(steps[0])
-    return None if len(before) == len(after) else both
+    wanted = set(some.tolist())
+    return next((step for step, one in enumerate(seeds.tolist()) if one in wanted), None)

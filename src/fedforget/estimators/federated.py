@@ -78,9 +78,9 @@ class FederatedKMeans(CentreEstimator):
         again more often.
     representatives : {"means", "seeds", "lloyd"}, default="means"
         What stands for a local cluster: the mean of its records, or the seed (a record) itself.
-        With ``"lloyd"`` each client runs K-means of its own, K-means++ and Lloyd's iteration from
-        one start, and reports its centres: the paper's complete client training.  The model is
-        better, and forgetting takes longer, but is exact all the same.
+        With ``"lloyd"`` each client runs K-means of its own, the better of two starts of K-means++
+        and Lloyd's iteration, and reports its centres: the paper's complete client training.  The
+        model is better, and forgetting takes longer, but is exact all the same.
     aggregation : {"plain", "scma", "secure", "centroids"}, default="plain"
         ``"plain"`` adds the histograms up in the clear; ``"scma"`` adds up their encodings and
         decodes the sum; ``"secure"`` runs the whole protocol, in which the server sees masked
@@ -120,7 +120,7 @@ class FederatedKMeans(CentreEstimator):
         Each record's id and client.
     seed_ids_ : dict from client to ndarray
         The ids of each client's seeds, in the order of drawing: the records whose removal makes
-        that client draw again.
+        that client draw again.  With ``representatives="lloyd"``, those of its better start.
     bounds_ : ndarray of shape (n_features, 2)
         The bounds in force.
     step_ : float

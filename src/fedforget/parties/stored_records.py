@@ -181,9 +181,9 @@ class StoredLloydClusters:
 
     def first_lost(self, rows: Ints) -> int | None:
         """The first step whose seed is among these rows; None if the seeds would stand."""
-        gone = set(self.records.ids_of(rows).tolist())
-        steps = (step for step, one in enumerate(self._found.seed_ids) if one in gone)
-        return next(steps, None)
+        from fedforget.clustering.lloyd_clusters import first_among
+
+        return first_among(self.seed_ids, self.records.ids_of(rows))
 
     def forget(self, rows: Ints) -> tuple[Ints, int | None]:
         """Erase records; returns no rows, as none moves, and the first step drawn again."""
@@ -194,11 +194,8 @@ class StoredLloydClusters:
 
     def admit(self, rows: Ints, values: Floats, keys: Keys) -> int | None:
         """Count records that lie in the store already; returns the first step drawn again."""
-        from fedforget.clustering.lloyd_clusters import first_change
-
-        before = self.seed_ids
         self._found = self._run()
-        return first_change(before, self.seed_ids)
+        return self.first_lost(rows)
 
     def erase(self) -> None:
         """Overwrite the records, for good."""
