@@ -155,6 +155,28 @@ def test_all_clients_may_leave_and_come_back(rng: np.random.Generator) -> None:
     assert state(model) == before
 
 
+@pytest.mark.parametrize("rows", [0, 9])
+def test_what_is_kept_makes_no_difference(
+    rows: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Starts that have no room for their trajectories are run again with every change."""
+    X, clients = rng.random((150, 4)), rng.integers(0, 3, 150)
+    roomy = federated(5).fit(X, clients=clients)
+    row_bytes = max(
+        one.owner.clusters._kmeans.replayed.row_bytes for one in roomy._federation.clients.values()
+    )
+    monkeypatch.setattr(lloyd_clusters, "_LEAST_MEMORY", rows * row_bytes)
+    monkeypatch.setattr(lloyd_clusters, "_MEMORY_PER_BYTE", 0)
+    tight = federated(5).fit(X, clients=clients)
+    kmeans = [one.owner.clusters._kmeans for one in tight._federation.clients.values()]
+    absent = [len(one.replayed.absent) for one in kmeans]
+    assert min(absent) == 2 if rows == 0 else max(absent) > 0
+    for victim in range(0, 60, 3):
+        roomy.forget(victim)
+        tight.forget(victim)
+        assert state(roomy) == state(tight)
+
+
 @pytest.mark.parametrize("d", [3, 300])
 def test_nothing_of_a_record_is_left_in_memory(d: int, rng: np.random.Generator) -> None:
     """In slots, and in what replay keeps of them, by margins and by estimates."""
@@ -174,9 +196,11 @@ def test_nothing_of_a_record_is_left_in_memory(d: int, rng: np.random.Generator)
     assert rows_with_values(kept("A")) == [30, 30]
     model.forget(ordinary)
     assert rows_with_values(kept("A")) == [29, 29]
-    of_b = kept("B")
+    of_a, of_b = kept("A"), kept("B")
     model.forget_clients("B")
     assert rows_with_values(of_b) == [0, 0]
+    model.forget([i for i in range(30) if i != ordinary])
+    assert rows_with_values(of_a) == [0, 0]
 
 
 def test_a_copy_is_a_copy(rng: np.random.Generator) -> None:

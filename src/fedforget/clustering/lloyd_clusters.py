@@ -30,8 +30,12 @@ one such start induces 1.030 times the loss of centralised K-means; two come to 
 of scikit-learn's does.  More would gain less than they cost.
 """
 
-TRAJECTORY_MEMORY = 512 << 20
-"""The most that one owner keeps to forget quickly.  It takes less: what its records need."""
+_LEAST_MEMORY, _MEMORY_PER_BYTE = 16 << 20, 8
+"""What an owner may keep to forget quickly: so many bytes, and so many per byte of its records.
+
+All owners of a process together then take a small multiple of their records.  What does not fit is
+run again with each change.
+"""
 
 _EXPONENT = 1
 """Fractions of the box are at most 1, and below two to this power."""
@@ -71,9 +75,10 @@ class LloydClusters:
         self.task = task
         values = self._fractions(records.values)
         rounding = Rounding(np.full(values.shape[1], _EXPONENT))
-        limits = Task(task.n_clusters, STARTS, task.max_iter, task.tol, TRAJECTORY_MEMORY)
+        memory = _LEAST_MEMORY + _MEMORY_PER_BYTE * values.nbytes
+        whole = Task(task.n_clusters, STARTS, task.max_iter, task.tol, memory)
         self._kmeans = OwnedKMeans(
-            values, records.ids, records.keys, records.arrival, limits, rounding
+            values, records.ids, records.keys, records.arrival, whole, rounding
         )
         # Records of K-means never move; rows of a table do.
         self._slots = np.arange(len(records))

@@ -230,6 +230,8 @@ class OwnedKMeans:
         n = len(records) - len(slots)
         stands = records.keep_steps(records.points.values[:0], records.points.values[slots])
         if replay is None or not stands or n < self.task.n_clusters or 2 * len(slots) > n:
+            if replay is not None:
+                replay.forget_features(slots)
             records.remove(slots)
             records.erase(slots)
             records.measure()
