@@ -18,7 +18,7 @@ test: $(VENV)/dev  ## every test except the long campaigns
 	@$(BIN)/fedforget warm-up
 	$(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal
 
-fuzz: $(VENV)/dev  ## ten million corrupted vectors; takes half an hour
+fuzz: $(VENV)/dev  ## ten million corrupted vectors; takes five minutes
 	@$(BIN)/fedforget warm-up
 	FEDFORGET_FUZZ=100 $(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal tests/scma/test_codec_contract.py
 
@@ -30,7 +30,7 @@ crash: $(VENV)/dev  ## five thousand kills of clients and servers in the middle 
 	@$(BIN)/fedforget warm-up
 	@$(SINGLE) $(BIN)/python tests/parties/crash.py --kills 5000 --jobs 2
 
-model: $(VENV)/dev  ## the protocol's rules against any server, enumerated; takes half an hour
+model: $(VENV)/dev  ## the protocol's rules against any server, enumerated; takes five minutes
 	@$(BIN)/python tests/model/__main__.py --jobs 2
 
 test-flower: $(VENV)/dev  ## SuperNodes killed at every stage, restarts, simulations; takes a while
@@ -48,7 +48,7 @@ format: $(VENV)/dev  ## let ruff mend what it can
 
 bench: $(VENV)/dev  ## every benchmark, single-threaded
 	@$(BIN)/fedforget warm-up
-	@for script in coldstart seeding forgetting memory quality replay complete scma securesum parties; do \
+	@for script in coldstart seeding forgetting memory quality replay lloyd complete scma securesum parties; do \
 	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove everything that these commands made

@@ -149,6 +149,59 @@ def test_newcomers(study: Study) -> None:
     assert (result["kind"], len(result["participants"])) == ("full", 5)
 
 
+def test_newcomers_whose_company_leaves(study: Study) -> None:
+    """The error names a command, and that command helps: there is no newer list to join."""
+    new = ("evora", "faro", "ghent")
+    enrolments = []
+    for town in new:
+        study("client", "init", town, "--name", town.title())
+        enrolments += ["--client", f"{town}/enrolment.json"]
+    study.enrol(*enrolments)
+    for town in new:
+        study.join_first(town, 2)
+    study("client", "leave", "ghent", "--yes")
+    refused = study.error("round", "server", *TOWNS, *new)
+    assert "2 new members join with list 2, fewer than 3 (Ghent came with the same list" in refused
+    assert "`client join --alone` accepts that" in refused
+    again = ("--epoch", "server/epoch-2.json")
+    assert "epoch 2 is not later than 2" in study.error("client", "join", "evora", *again)
+    for town in new[:2]:
+        study("client", "join", town, *again, "--alone")
+    result = study.round(towns=(*TOWNS, *new))
+    assert (result["kind"], result["left"]) == ("full", ["Ghent"])
+    assert study("client", "audit", "evora")["problems"] == []
+
+
+def test_a_list_that_was_made_by_mistake_is_taken_back(study: Study) -> None:
+    """With four members, three lists without a commit tell so much that the others are asked."""
+    study.enrol("--gone", "Dresden", towns=TOWNS[:2])
+    made = study.enrol("--client", "dresden/enrolment.json", towns=())
+    assert made["will_show"][0].startswith("Aarhus, Bologna, Coimbra: all who took part under")
+    lists = [("--epoch", f"server/epoch-{number}.json") for number in (2, 3)]
+    for town, given in zip(TOWNS[:3], (lists[1], lists[1], (*lists[0], *lists[1])), strict=True):
+        assert "`client join --alone` accepts" in study.error("client", "join", town, *given)
+        study("client", "join", town, *given, "--alone")
+    study("client", "join", "dresden", *lists[0], *lists[1])
+    assert study.round()["participants"] == [town.title() for town in TOWNS]
+
+
+def test_whoever_has_left_comes_back_with_a_new_directory(study: Study) -> None:
+    study("client", "leave", "dresden", "--alone", "--yes")
+    assert study.round()["left"] == ["Dresden"]
+    study.enrol("--gone", "Dresden", towns=TOWNS[:3])
+    study.enrol("--client", "dresden/enrolment.json", towns=TOWNS[:3])
+    both = ("--epoch", "server/epoch-2.json", "--epoch", "server/epoch-3.json", "--alone")
+    refused = study.error("client", "join", "dresden", *both)
+    assert "make a new one (client init) and have the server enrol it" in refused
+    shutil.rmtree(study.folder / "dresden")
+    study("client", "init", "dresden", "--name", "Dresden")
+    study.enrol("--client", "dresden/enrolment.json", "--renew", "Dresden", towns=TOWNS[:3])
+    study.join_first("dresden", 4, "--alone")
+    assert study("server", "status", "server")["needs_full_round"]
+    result = study.round()
+    assert (result["kind"], len(result["participants"])) == ("full", 4)
+
+
 def test_renewed_keys(study: Study) -> None:
     shutil.rmtree(study.folder / "dresden")
     study("client", "init", "dresden", "--name", "Dresden")
@@ -160,7 +213,8 @@ def test_renewed_keys(study: Study) -> None:
     rest = TOWNS[:3]
     made = study.enrol("--client", "dresden/enrolment.json", "--renew", "Dresden", towns=rest)
     assert made["changed_keys"] == ["Dresden"]
-    study.join_first("dresden", 2)
+    (shown,) = study.join_first("dresden", 2)["will_show"]
+    assert shown.startswith("Dresden was counted with another key: the next full round shows what")
     assert "Dresden is missing; it was counted in round 1" in study.error("round", "server", *rest)
     assert study.round()["kind"] == "full"
 
@@ -414,15 +468,18 @@ def test_who_was_away_has_its_receipt_at_once(study: Study) -> None:
     assert len(study("client", "receipts", "dresden")["receipts"]) == 1
 
 
-def test_a_restored_server_must_not_enrol_first(study: Study) -> None:
+@pytest.mark.parametrize("n_lists", [1, 2])
+def test_a_restored_server_must_not_enrol_first(study: Study, n_lists: int) -> None:
     study.backup("server")
     study.enrol("--suspend", "Dresden")
     study.round()
+    if n_lists == 2:
+        study.enrol("--resume", "Dresden")
     study.restore("server")
     study("server", "enrol", "server", "--suspend", "Coimbra")
     assert "restore the backup once more" in study.error("server", "recover", "server", *TOWNS)
     study.restore("server")
-    assert study("server", "recover", "server", *TOWNS)["epoch"] == 2
+    assert study("server", "recover", "server", *TOWNS)["epoch"] == 1 + n_lists
 
 
 # -- the suppression list --------------------------------------------------------------------------

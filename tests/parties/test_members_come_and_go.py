@@ -228,8 +228,9 @@ def test_a_shorter_list_says_what_its_members_are_asked_for() -> None:
         check_adoption(
             "c01", identities["c01"], server, [longer], [shorter], ClientLedger.new(2), False
         )
-    shown = Joined(federation, longer, shorter).will_show()
+    shown = Joined.after(federation, [longer], [shorter], frozenset()).will_show()
     assert any("c01, c02, c03: what is left" in line for line in shown)
+    assert any("nobody may be left who signed a sum" in line for line in shown)
 
 
 @pytest.mark.parametrize("accepted", [True, False])

@@ -12,7 +12,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client_ledger import ClientLedger, Leaving, digest_of_input, leavers_since
+from fedforget.protocol.client_ledger import (
+    ClientLedger,
+    Leaving,
+    digest_of_input,
+    leavers_since,
+    opened_since,
+)
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
@@ -169,6 +175,7 @@ class Everyone:
             ],
             capacity=4 * len(names) if capacity is None else capacity,
             leavers=[leavers_since(place, self.server.ledger.lock)] if self.lists else (),
+            opened=opened_since(place, self.server.ledger.lock) if self.lists else frozenset(),
         )
 
     def new_client(

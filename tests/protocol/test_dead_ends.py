@@ -7,9 +7,10 @@ import re
 import pytest
 from test_malicious_server import with_newcomers
 
-from fedforget.protocol.errors import AloneError, RoundAbortedError
+from fedforget.protocol.client_ledger import Lock
+from fedforget.protocol.errors import AloneError, ProtocolError, RoundAbortedError
 from fedforget.protocol.graph import Policy
-from parties import Everyone, Stage
+from parties import Everyone, Stage, with_ledger
 
 
 def sign_without(everyone: Everyone, absent: str) -> None:
@@ -47,11 +48,7 @@ def test_where_no_delta_can_come_the_error_asks_for_a_new_list_only() -> None:
     backup = everyone.server.ledger
     sign_without(everyone, "c003")
     everyone.server = everyone.new_server(backup)
-    everyone.greet()
-    greetings = tuple(everyone.server.present.values())
-    seen = max(one.seen for one in greetings)
-    everyone.server.recover(everyone.notices, everyone.lists, seen, greetings)
-    everyone.greet()
+    recover(everyone)
     assert everyone.server.kind_needed() == "full"
     with pytest.raises(RoundAbortedError, match=r"a set without c003.*: make a new list"):
         everyone.server.open("full")
@@ -87,6 +84,70 @@ def test_leavers_whom_a_longer_list_holds_back_are_dropped() -> None:
     result = everyone.round("full")
     assert result.survivors == (*stay, *newcomers)
     assert result.total == everyone.total(result.survivors)
+
+
+def test_a_set_with_leavers_that_one_member_signed_is_not_lost_with_the_server() -> None:
+    """It would refuse every list that does not name these leavers, and no full round would come."""
+    everyone = Everyone(7, seed="one has signed")
+    everyone.round("full")
+    backup = everyone.server.ledger
+    leavers, signer, absent = everyone.names[:3], "c003", "c006"
+    everyone.leave(leavers)
+    everyone.greet(absent=[absent])
+    messages = everyone.server.open("delta")
+    while everyone.stage is not Stage.CONSENT:
+        everyone.ask(messages, lost=[absent])
+        messages = everyone.server.advance()
+    everyone.ask([one for one in messages if one.recipient == signer])
+    everyone.server = everyone.new_server(backup)
+    recover(everyone)
+    with pytest.raises(RoundAbortedError, match=r"a set without c006.*server enrol --afresh"):
+        everyone.server.open("full")
+    everyone.adopt(everyone.members(everyone.names))
+    assert everyone.membership.parted == (leavers,)
+    everyone.greet()
+    assert everyone.round("full").left == leavers
+
+
+@pytest.mark.parametrize("left", [("c000",), ("c000", "c001", "c003"), ("c000", "c001", "c009")])
+def test_one_member_that_lies_of_leavers_is_not_believed(left: tuple[str, ...]) -> None:
+    """The set must be one that members would have signed, and its leavers must say so."""
+    everyone = Everyone(7, seed="lies of leavers")
+    everyone.round("full")
+    everyone.leave(everyone.names[:3])
+    lock = Lock(2, everyone.membership.digest, everyone.names, left)
+    with_ledger(everyone.clients["c005"], lock=lock)
+    recover(everyone)
+    assert everyone.server.ledger.lock is None
+
+
+def recover(everyone: Everyone) -> None:
+    everyone.greet()
+    greetings = tuple(everyone.server.present.values())
+    seen = max(one.seen for one in greetings)
+    everyone.server.recover(everyone.notices, everyone.lists, seen, greetings)
+    everyone.greet()
+
+
+def test_newcomers_whose_company_leaves_can_accept_to_join_with_fewer() -> None:
+    """The error names `client join --alone`, and there is no newer list to say that for."""
+    everyone = Everyone(4, seed="company leaves")
+    everyone.round("full")
+    u, v, w = with_newcomers(everyone, 3)
+    everyone.leave([w])
+    everyone.greet()
+    step = everyone.ask(everyone.server.open("full"))
+    assert {name: type(error) for name, error in step.refusals.items()} == dict.fromkeys(
+        (u, v), AloneError
+    )
+    with pytest.raises(ProtocolError, match="epoch 2 is not later than 2"):
+        everyone.clients[u].adopt(everyone.membership)
+    for name in (u, v):
+        everyone.clients[name].adopt(everyone.membership, alone=True)
+        assert len(everyone.clients[name].lists) == 1
+    everyone.greet()
+    assert everyone.round("full").left == (w,)
+    assert everyone.server.counted.keys() == {*everyone.names, u, v}
 
 
 def waiting(everyone: Everyone) -> list[str]:

@@ -23,7 +23,7 @@ from fedforget.protocol.errors import (
     SecondSurvivorSetError,
 )
 from fedforget.protocol.graph import Policy
-from fedforget.protocol.joining import check_adoption, few_in_every_sum
+from fedforget.protocol.joining import check_adoption, few_in_every_sum, signers_may_be_gone
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
 from parties import MODEL, Everyone, Stage, histogram, with_ledger
@@ -149,6 +149,62 @@ def test_a_newcomer_that_waits_to_leave_hides_nobody() -> None:
         "a": AloneError,
         "w": AloneError,
     }
+
+
+def test_the_key_of_a_newcomer_in_a_sum_does_not_pass_to_somebody_else() -> None:
+    """W's first key is the server's own, which opens U + V and gives W's line to an honest newcomer
+    at the same place: the next sum less the first is what that one has."""
+    everyone = Everyone(4, seed="a line for somebody else")
+    everyone.round("full")
+    everyone.adopt(come(everyone, everyone.names, ["u", "v", "w"]))
+    everyone.histograms["w"] = histogram()
+    everyone.greet()
+    first = everyone.decide("full").total
+    everyone.server.abandon()
+    everyone.identities["w"] = Identity(Random("an honest newcomer").randbytes(32))
+    everyone.histograms["w"] = histogram(((9, 9), 77))
+    honest = everyone.members(list(everyone.membership.position))
+    assert (honest.since["w"], honest.former) == (3, ("w",))
+    assert not takes_it(everyone, "w", honest)
+    everyone.server.ledger = replace(everyone.server.ledger, lock=None)
+    hiding = everyone.members(list(everyone.membership.position))
+    assert hiding.since["w"] == 2
+    assert takes_it(everyone, "w", hiding)
+    # Its company is what W can see.  Everybody who signed the first sum knows better.
+    assert first == everyone.total([*everyone.names, "u", "v"])
+    for name in (*everyone.names, "u", "v"):
+        with pytest.raises(ForkError, match="gives w a new key and does not say"):
+            everyone.clients[name].adopt(hiding)
+        twin = everyone.new_client(name, everyone.clients[name].ledger)
+        twin.adopt(honest, alone=True)
+
+
+def test_what_a_counted_member_accepted_says_nothing_of_its_return() -> None:
+    everyone = Everyone(5, seed="accepted something else")
+    everyone.round("full")
+    with_counted_newcomers(everyone, "u", "v", "w")
+    rest = [name for name in everyone.membership.position if name != "w"]
+    everyone.adopt(everyone.members(rest), alone=["u", "v"])
+    absent = everyone.clients.pop("u")
+    without = everyone.members([name for name in rest if name != "u"])
+    everyone.adopt(without, alone=["v"])
+    everyone.greet()
+    everyone.round("full")
+    back = everyone.members(rest)
+    assert "u" in back.former
+    with pytest.raises(AloneError, match="u was on an earlier list"):
+        absent.adopt(without, back)
+
+
+def test_a_newcomer_that_was_taken_off_is_asked_again_when_it_comes_back() -> None:
+    everyone = Everyone(5, seed="asked for its return")
+    everyone.round("full")
+    everyone.adopt(come(everyone, everyone.names, ["u", "v"]), alone=["u", "v"])
+    absent = everyone.clients.pop("u")
+    without = everyone.members([*everyone.names, "v"])
+    everyone.adopt(without)
+    with pytest.raises(AloneError, match="u was on an earlier list"):
+        absent.adopt(without, everyone.members([*everyone.names, "u", "v"]))
 
 
 # -- new directories of counted members --------------------------------------------------------
@@ -296,6 +352,66 @@ def test_leavers_of_a_sum_that_was_never_committed_are_a_group_from_then_on() ->
         with pytest.raises(AloneError):
             everyone.clients[name].adopt(dropping)
     everyone.clients[victim].adopt(dropping)
+
+
+def test_dropping_all_who_signed_a_sum_asks_those_who_did_not() -> None:
+    """Of eight, c000 colludes.  {0, 1, 2} are to leave in a sum which 0 and {4, 5, 6, 7} sign; then
+    a list drops these four and hides the leavers.  0 + 1 + 2 + 3 less 0 + 1 + 2 is what 3 has."""
+    everyone = Everyone(8, seed="signers are dropped")
+    everyone.round("full")
+    leavers, victim, signers = everyone.names[:3], everyone.names[3], everyone.names[4:]
+    everyone.leave(leavers)
+    everyone.greet()
+    messages = everyone.until(Stage.CONSENT, "delta")
+    everyone.ask([one for one in messages if one.recipient in (leavers[0], *signers)])
+    everyone.ask(everyone.server.advance())
+    everyone.server.advance()
+    result = everyone.server.result
+    assert result is not None
+    assert Histogram(2) - result.total == everyone.total(leavers)
+    everyone.server.abandon()
+    everyone.server.ledger = replace(everyone.server.ledger, lock=None)
+    hiding = everyone.members([*leavers, victim])
+    assert hiding.parted == ()
+    for name in (*leavers[1:], victim):
+        with pytest.raises(AloneError, match="nobody may be left who signed a sum"):
+            everyone.clients[name].adopt(hiding)
+    # If one of the four stays, it refuses the list, and there is no full round without it.
+    hiding = everyone.members([*leavers, victim, signers[0]])
+    everyone.clients[victim].adopt(hiding)
+    with pytest.raises(ForkError, match="does not say that c000, c001, c002 were to leave"):
+        everyone.clients[signers[0]].adopt(hiding)
+
+
+@pytest.mark.parametrize(("n", "most"), [(5, 2), (8, 3), (10, 4), (14, 6), (33, 14)])
+def test_so_many_may_be_dropped_with_one_list(n: int, most: int) -> None:
+    """Fewer than s - c: then somebody honest who has signed is left."""
+    everyone = Everyone(n, seed="how many")
+    everyone.round("full")
+    policy, lists = everyone.federation.policy, everyone.lists
+    needed = policy.thresholds(n)
+    assert most == needed.signers - needed.colluders - 1
+    assert not signers_may_be_gone(lists, [everyone.members(everyone.names[most:])], policy)
+    dropping = everyone.members(everyone.names[most + 1 :])
+    assert signers_may_be_gone(lists, [dropping], policy)
+    # Several lists at one place count together.
+    between = everyone.members(everyone.names[1:])
+    everyone.lists.append(between)
+    later = everyone.members(everyone.names[most + 1 :])
+    assert signers_may_be_gone(lists, [later], policy)
+    assert signers_may_be_gone(lists[:1], [between, later], policy)
+
+
+def test_whoever_has_left_can_be_dropped_at_once() -> None:
+    everyone = Everyone(10, seed="most have left")
+    everyone.round("full")
+    gone = everyone.names[:6]
+    everyone.leave(gone)
+    everyone.greet()
+    assert everyone.round("delta").left == gone
+    everyone.adopt(everyone.members(everyone.names[6:]))
+    everyone.greet()
+    assert everyone.round("delta").survivors == everyone.names[6:]
 
 
 def test_whoever_was_dropped_and_taken_back_is_a_group_of_its_own() -> None:
@@ -449,6 +565,49 @@ def test_whoever_was_away_in_the_first_sum_is_not_in_every_sum(order: str) -> No
     sums.append(changed_in(everyone))
     larger, smaller = max(sums, key=len), [one for one in sums if one is not max(sums, key=len)]
     assert smaller[0] + smaller[1] - larger == everyone.histograms["c002"] - before
+
+
+def test_a_new_key_takes_a_member_out_of_every_sum_whatever_came_before() -> None:
+    """c000 is suspended; the next list takes it back and gives c001 a new key: only c002 and c003
+    are in all sums, which was not so before."""
+    everyone = Everyone(4, seed="suspended and renewed")
+    everyone.round("full")
+    everyone.adopt(everyone.members(everyone.names, suspended=["c000"]))
+    everyone.identities["c001"] = Identity(Random("new key").randbytes(32))
+    renewing = everyone.members(everyone.names)
+    for name in ("c002", "c003"):
+        with pytest.raises(AloneError, match="only c002, c003 took part under every list"):
+            everyone.clients[name].adopt(renewing)
+    everyone.clients["c000"].adopt(renewing)
+
+
+def test_full_sums_without_a_dropped_colluder_count_like_others() -> None:
+    """c003 colludes, c000 is away at first.  {1, 2}, then {0, 1, 2} in a full sum while c003 is
+    dropped, and {0, 2} while c001 is suspended, give what c002 changed."""
+    everyone = Everyone(4, seed="dropped in between")
+    base = everyone.round("full").total
+    names, colluder = everyone.names, everyone.names[3]
+    before = everyone.histograms["c002"]
+    for number, name in enumerate(names[:3]):
+        everyone.histograms[name] = everyone.histograms[name] + histogram(((number, 7), 5))
+    everyone.greet(absent=["c000"])
+    first = everyone.decide("delta", {stage: ["c000"] for stage in Stage}).total
+    absent = everyone.clients.pop(colluder)
+    without = everyone.members(names[:3])
+    everyone.adopt(without)
+    everyone.greet()
+    second = everyone.decide("full").total - base + everyone.histograms[colluder]
+    third = everyone.members(names, suspended=["c001"])
+    with pytest.raises(AloneError, match="only c000, c002 took part under every list"):
+        everyone.clients["c002"].adopt(third)
+    absent.adopt(without, third)
+    everyone.clients[colluder] = absent
+    everyone.lists.append(third)
+    everyone.server.adopt(third)
+    for name in names[:3]:
+        everyone.clients[name].adopt(third, alone=True)
+    shown = first + changed_in(everyone) - second
+    assert shown == everyone.histograms["c002"] - before
 
 
 def test_new_lists_of_the_same_members_ask_for_nothing() -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 
 from fedforget.clustering.histogram import Histogram
-from fedforget.protocol.client_ledger import leavers_since
+from fedforget.protocol.client_ledger import leavers_since, opened_since
 from fedforget.protocol.errors import (
     AloneError,
     BadShareError,
@@ -640,7 +640,8 @@ class HonestWorld:
             return False
         ledger = self.server.store.ledger
         leavers = [leavers_since(ledger.place, ledger.lock)]
-        signed = self.members.next(ledger.place, leavers=leavers, **changes)
+        opened = opened_since(ledger.place, ledger.lock)
+        signed = self.members.next(ledger.place, leavers=leavers, opened=opened, **changes)
         if signed is None:
             return False
         self._publish(signed, full_due)

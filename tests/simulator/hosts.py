@@ -19,7 +19,7 @@ from fedforget.protocol.client_stages import ClientStep
 from fedforget.protocol.errors import OlderDirectoryError, ProtocolError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.history import link_of
-from fedforget.protocol.joining import check_adoption
+from fedforget.protocol.joining import check_adoption, joins_alone
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.memory import freeze, thaw
@@ -175,8 +175,9 @@ class ClientHost:
         if self.process is not None:
             self.process.adopt(membership, alone=self.alone)
             self._store_ledger(self.process.ledger)
-        elif self.ledger is not None and self.alone:
-            self._store_ledger(with_fields(self.ledger, joins_alone=True))
+        elif self.ledger is not None:
+            alone = joins_alone(self.name, membership, self.ledger, self.alone)
+            self._store_ledger(with_fields(self.ledger, joins_alone=alone))
 
     def leave(self, *, alone: bool) -> None:
         """Its operator wants it to leave."""

@@ -83,6 +83,7 @@ class Members:
         suspend: Collection[str] = (),
         back: Collection[str] = (),
         leavers: Collection[tuple[str, ...]] = (),
+        opened: frozenset[str] = frozenset(),
     ) -> SignedMembership | None:
         """The list of the next epoch; None if no round could ever be committed with it.
 
@@ -96,7 +97,7 @@ class Members:
             self._federation.policy.check(len(names))
         except PolicyError:
             return None
-        return self._signed(before, place, names, suspended & set(names), leavers)
+        return self._signed(before, place, names, suspended & set(names), leavers, opened)
 
     def _signed(
         self,
@@ -105,6 +106,7 @@ class Members:
         names: Collection[str],
         suspended: Collection[str],
         leavers: Collection[tuple[str, ...]] = (),
+        opened: frozenset[str] = frozenset(),
     ) -> SignedMembership:
         membership = next_list(
             before,
@@ -116,6 +118,7 @@ class Members:
             ],
             capacity=sum(self._capacity[name] for name in names),
             leavers=leavers,
+            opened=opened,
         )
         return SignedMembership.by(membership, self._server)
 

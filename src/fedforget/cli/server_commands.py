@@ -193,7 +193,6 @@ def enrol(
     from fedforget.errors import FedforgetError
     from fedforget.parties.joined import Joined
     from fedforget.parties.server_party import open_server
-    from fedforget.protocol.joining import few_in_every_sum
 
     with plain_errors():
         enrolments: dict[str, str] = {}
@@ -226,8 +225,7 @@ def enrol(
             _write_list(path, document)
             opened = party.opened_since_the_last_commit()
             listed = document.signed().membership
-            few = few_in_every_sum(lists, [listed], party.federation.policy())
-            plan = Joined(party.federation, before, listed, opened, few)
+            plan = Joined.after(party.federation, lists, [listed], opened)
 
     def in_words() -> None:
         show_join(plan)

@@ -50,8 +50,10 @@ class Rows:
             self._meet_screened(centres, first, d2, label)
         elif n * d <= _TURNED_SIZE:
             if self._tiles is None:
-                self._tiles = np.zeros((-(-n // kernels.TILE), d, kernels.TILE))
-                kernels.turn(self.values, self._tiles)
+                tiles = np.zeros((-(-n // kernels.TILE), d, kernels.TILE))
+                kernels.turn(self.values, tiles)
+                # Only now: another thread may be here, too.
+                self._tiles = tiles
             kernels.meet_tiles(self._tiles, centres, first, d2, label)
         elif len(centres) - first == 1:
             self._meet_one(centres[first], first, d2, label)

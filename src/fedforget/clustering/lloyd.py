@@ -6,7 +6,7 @@ in floating point (distances, quotients) is a fixed function of one point and on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -30,12 +30,17 @@ class Moments:
     sums : of w x per feature, where x counts steps.
     squares : of w x^2 per feature, a low and a high word each.
     shifts : of each feature, the power of two that its step is.
+    finest : the least of the shifts; exact sums over features count in squares of this step.
     """
 
     weight: int
     sums: Ints
     squares: UInts
     shifts: Ints
+    finest: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.finest = int(self.shifts.min(initial=0))
 
     @classmethod
     def none(cls, shifts: Ints) -> Moments:
@@ -47,11 +52,6 @@ class Moments:
         """Add points; those with negative weights are taken away."""
         self.weight += sum(weights.tolist())
         kernels.add_moments(steps, weights, self.sums, self.squares)
-
-    @property
-    def finest(self) -> int:
-        """The least of the shifts: exact sums over features count in squares of this step."""
-        return int(self.shifts.min(initial=0))
 
     def total_squares(self) -> int:
         """The sum of w |x|^2, in squares of the finest step."""

@@ -14,7 +14,10 @@ import numpy as np
 from fedforget.arrays import Floats, Ints
 
 BITS = 31
-"""A feature's largest magnitude has so many bits; what is below its step is rounded away."""
+"""No record has more steps than two to this power; what is below a step is rounded away."""
+
+COARSENESS = 4
+"""Exponents are multiples of this, so that few records change one when they come or go."""
 
 LOWEST_EXPONENT = -900
 WIDEST_GAP = 900
@@ -25,13 +28,15 @@ WIDEST_GAP = 900
 class Rounding:
     """The steps of all features.
 
-    With ``e`` the least integer such that every magnitude of a feature is below 2^e, its step is
-    2^(e - 31).  *Coordinates* are rounded values in a common unit, in which no magnitude exceeds
-    2^31.  As all factors are powers of two, only the rounding, half to even, loses anything.
+    With ``e`` the least multiple of 4 such that every magnitude of a feature is below 2^e, its step
+    is 2^(e - 31): at least 28 bits of the largest magnitude are kept.  *Coordinates* are rounded
+    values in a common unit, in which no magnitude exceeds 2^31.  As all factors are powers of two,
+    only the rounding, half to even, loses anything.
 
     Parameters
     ----------
-    exponents : ``e`` of each feature; at least -900, and at most 900 below the largest.
+    exponents : ``e`` of each feature; at least -900, and at most 900 below the largest.  Where all
+        values are zero, it is the largest of the others.
     """
 
     exponents: Ints
@@ -41,10 +46,13 @@ class Rounding:
         """The steps for features with these largest magnitudes.
 
         >>> Rounding.of(np.array([1.0, 0.75, 0.0])).exponents
-        array([   1,    0, -899])
+        array([4, 0, 4])
         """
-        exponents = np.where(largest > 0.0, np.frexp(largest)[1], LOWEST_EXPONENT).astype(np.int64)
+        is_zero = largest == 0.0
+        exponents = np.where(is_zero, LOWEST_EXPONENT, np.frexp(largest)[1]).astype(np.int64)
+        exponents = -(-exponents // COARSENESS) * COARSENESS
         top = max(int(exponents.max(initial=LOWEST_EXPONENT)), LOWEST_EXPONENT)
+        exponents[is_zero] = top
         return cls(np.maximum(exponents, max(top - WIDEST_GAP, LOWEST_EXPONENT)))
 
     @property

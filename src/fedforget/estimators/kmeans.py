@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from joblib import effective_n_jobs
 
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.distance import MAX_MAGNITUDE, nearest, pairwise
@@ -50,7 +51,8 @@ class KMeans(OwnerEstimator):
         The most memory that is kept to forget quickly.  Restarts that do not fit are run again
         with each change.  The model does not depend on it.
     n_jobs : int or None, default=None
-        Number of threads.  The model does not depend on it.
+        Number of threads, as in scikit-learn; they share the restarts, where there are several and
+        features times clusters are at most 1,024.  The model does not depend on it.
     random_state : int, RandomState or None, default=None
         Source of the owner's secret.  An integer makes fits repeatable.
 
@@ -149,6 +151,7 @@ class KMeans(OwnerEstimator):
             given["max_iter"],
             given["tol"],
             given["memory_limit"],
+            effective_n_jobs(given["n_jobs"]),
         )
         self._model = OwnedKMeans(rows, ids, keys, np.arange(len(ids)), task)
 

@@ -66,7 +66,13 @@ from fedforget.protocol.client_ledger import (
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.history import check_lists, walk
-from fedforget.protocol.joining import check_adoption, few_in_every_sum, newcomer, opened_at
+from fedforget.protocol.joining import (
+    check_adoption,
+    is_in_force,
+    joins_alone,
+    newcomer,
+    opened_at,
+)
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.text import check_name
@@ -199,14 +205,15 @@ class ClientParty:
             self._configure(plan.federation)
         with self.store.transaction():
             self.store.put("federation", plan.federation.text())
-            for document in documents:
-                self.store.add_list(document.epoch, document.signed().data)
+            given = [document.signed() for document in documents]
+            if not is_in_force(self.lists(), [one.membership for one in given]):
+                for one in given:
+                    self.store.add_list(one.membership.epoch, one.data)
             ledger = self.stored_ledger()
             if ledger is None:
-                first = documents[0].signed().membership
-                ledger = newcomer(first, self._n_features)
-            joins_alone = alone or ledger.joins_alone
-            self._store_ledger(structs.replace(ledger, joins_alone=joins_alone))
+                ledger = newcomer(given[0].membership, self._n_features)
+            alone = joins_alone(self.name, plan.membership, ledger, alone)
+            self._store_ledger(structs.replace(ledger, joins_alone=alone))
         self._protocol = None
         return plan
 
@@ -236,10 +243,15 @@ class ClientParty:
                 f" can have {room}"
             )
         lists, ledger = self.lists(), self.stored_ledger()
+        if ledger is not None and ledger.left:
+            raise ClientError(
+                f"{self.name} has left with this directory, which says nothing any more. To come"
+                " back, make a new one (client init) and have the server enrol it"
+            )
         check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
-        before = lists[-1] if lists else None
-        few = few_in_every_sum(lists, new, federation.policy())
-        return Joined(federation, before, membership, opened_at(membership, ledger), few)
+        if is_in_force(lists, new):
+            lists = lists[:-1]
+        return Joined.after(federation, lists, new, opened_at(membership, ledger), self.name)
 
     def _joined(self) -> FederationFile:
         if self.federation is None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedforget.parties.federation_file import FederationFile
-from fedforget.protocol.joining import fewest_left, kept_of
+from fedforget.protocol.joining import (
+    few_in_every_sum,
+    fewest_left,
+    kept_of,
+    signers_may_be_gone,
+)
 from fedforget.protocol.membership import Membership
 from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 
@@ -16,6 +22,8 @@ class Joined:
 
     ``opened`` are members whose inputs are in a sum that may be known without a commit, ``few``
     those who are left in every sum since the last commit, if they are too few to be hidden.
+    ``many_dropped`` says that nobody may be left who knows of a sum which others were not shown,
+    and ``own`` is the member who looks at the list, if it is one.
     """
 
     federation: FederationFile
@@ -23,6 +31,29 @@ class Joined:
     membership: Membership
     opened: frozenset[str] = frozenset()
     few: frozenset[str] = frozenset()
+    many_dropped: bool = False
+    own: str | None = None
+
+    @classmethod
+    def after(
+        cls,
+        federation: FederationFile,
+        lists: Sequence[Membership],
+        new: Sequence[Membership],
+        opened: frozenset[str],
+        own: str | None = None,
+    ) -> Joined:
+        """What comes with new lists after those that are known."""
+        policy = federation.policy()
+        return cls(
+            federation,
+            lists[-1] if lists else None,
+            new[-1],
+            opened,
+            few_in_every_sum(lists, new, policy),
+            signers_may_be_gone(lists, new, policy),
+            own,
+        )
 
     @property
     def came(self) -> list[str]:
@@ -95,6 +126,11 @@ class Joined:
             for name in self.changed_keys
             if name in listed.counted or name in self.opened
         ]
+        if self.before is None and self.own in listed.counted:
+            lines.append(
+                f"{self.own} was counted with another key: the next full round shows what it brings"
+                " less what was counted then, so all of it to whoever knows that"
+            )
         lines += [
             f"{name} was a member before: the next full round may show its whole histogram"
             for name in self._new()
@@ -110,6 +146,11 @@ class Joined:
                 f"{', '.join(sorted(self.few))}: all who took part under every list since round"
                 f" {listed.after_round}; with so few, what they changed since then may show, and"
                 " each of them is asked"
+            )
+        if self.many_dropped:
+            lines.append(
+                "so many are dropped at once that nobody may be left who signed a sum which the"
+                " others were not shown; what those who stay have may show, and each is asked"
             )
         return lines + [
             f"{name} is suspended: what it changed since round {listed.after_round} may show"

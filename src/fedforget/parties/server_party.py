@@ -208,6 +208,7 @@ class ServerParty:
                 members=members.values(),
                 capacity=self.federation.model.local_clusters * len(members),
                 leavers=[leavers_since(ledger.place, ledger.lock)],
+                opened=opened_since(ledger.place, ledger.lock),
             )
         except ValueError as error:
             raise ServerError(str(error)) from None
@@ -421,10 +422,10 @@ class ServerParty:
         signed.sort(key=lambda one: one.membership.epoch)
         lists = [one.membership for one in signed]
         before = self.ledger()
-        check_lists(signed, self.federation.protocol_federation())
         attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
         try:
+            check_lists(signed, self.federation.protocol_federation())
             found = self.protocol.recover(ordered, lists, attempt, greetings)
         except ProtocolError as error:
             self._protocol = None

@@ -66,7 +66,14 @@ from fedforget.protocol.history import (
     link_of,
     place_of,
 )
-from fedforget.protocol.joining import check_adoption, check_company, check_listed, newcomer
+from fedforget.protocol.joining import (
+    check_adoption,
+    check_company,
+    check_listed,
+    is_in_force,
+    joins_alone,
+    newcomer,
+)
 from fedforget.protocol.keys import (
     KEY_BYTES,
     AgreementKey,
@@ -177,8 +184,9 @@ class ClientSide:
         check_adoption(
             self.name, self._identity, self.federation, self.lists, lists, self.ledger, alone
         )
-        self.lists += lists
-        self.ledger = replace(self.ledger, joins_alone=alone or self.ledger.joins_alone)
+        self.lists += () if is_in_force(self.lists, lists) else lists
+        alone = joins_alone(self.name, self.membership, self.ledger, alone)
+        self.ledger = replace(self.ledger, joins_alone=alone)
         self.stage = Resting()
 
     # -- receiving -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import msgspec
@@ -97,14 +97,16 @@ def next_list(
     members: Iterable[Member],
     capacity: int,
     leavers: Iterable[tuple[str, ...]] = (),
+    opened: Set[str] = frozenset(),
 ) -> Membership:
     """The membership list that follows another one at a place.
 
-    ``leavers`` are those of sets that were signed at this place and are not committed.
+    ``opened`` are the members of sets that were signed at this place and are not committed, and
+    ``leavers`` those among them who were to leave.
     """
     listed = sorted(members, key=lambda member: member.name)
     counted = tuple(sorted(place.counted or ()))
-    came = _lineage(before, place.round, counted, listed)
+    came = _lineage(before, _just_came(before, place.round) - opened, counted, listed)
     return Membership(
         federation=federation,
         epoch=1 if before is None else before.epoch + 1,
@@ -129,26 +131,31 @@ class _Lineage(NamedTuple):
     parted: frozenset[tuple[str, ...]]
 
 
+def _just_came(before: Membership | None, after_round: int) -> Set[str]:
+    """Who came with the list before, if there was no commit since."""
+    same_place = before is not None and before.after_round == after_round
+    return frozenset(before.joined) if before is not None and same_place else frozenset()
+
+
 def _lineage(
     before: Membership | None,
-    after_round: int,
+    unheard: Set[str],
     counted: Sequence[str],
     members: Sequence[Member],
 ) -> _Lineage:
     """Whoever stays, or is dropped and still counted, is what it was; all others are new.
 
-    A member of whom nothing is counted and who gets a new key is new, too, unless it came with the
-    list before and there was no commit since: then it cannot have come and gone in between.
+    A member of whom nothing is counted and who gets a new key is new, too, except for those who are
+    ``unheard``: they came with the list before, and no sum holds anything of them.
     """
     if before is None:
         return _Lineage({one.name: 1 for one in members}, (), (), frozenset())
     known = {**dict(before.dropped), **before.since}
     keys = {one.name: one.key for one in before.members}
     still = set(counted)
-    at_once = before.joined if before.after_round == after_round else ()
     since, former = {}, set(before.former)
     for one in members:
-        stays = one.name in keys and (keys[one.name] == one.key or one.name in at_once)
+        stays = one.name in keys and (keys[one.name] == one.key or one.name in unheard)
         keeps = one.name in known and (one.name in still or stays)
         since[one.name] = known[one.name] if keeps else before.epoch + 1
         if one.name in known and not keeps:
@@ -177,7 +184,10 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
         )
     if not lists:
         return
-    came = _lineage(lists[-1], membership.after_round, membership.counted, membership.members)
+    # Whether a sum was begun with somebody whose key is new now, those know who signed that sum.
+    just_came = _just_came(lists[-1], membership.after_round)
+    unheard = {name for name in just_came if membership.since.get(name) == lists[-1].since[name]}
+    came = _lineage(lists[-1], unheard, membership.counted, membership.members)
     told = membership.since, membership.dropped, membership.former
     if came[:3] != told or not came.parted <= set(membership.parted):
         raise ForkError(

@@ -32,20 +32,26 @@ def check_adoption(
 ) -> None:
     """Refuse lists that this client must not go on with.
 
-    Several may be taken over at once, if they follow one another: what matters is the last.
+    Several may be taken over at once, if they follow one another: what matters is the last.  The
+    list in force may be given once more to accept that the client joins with few others.
     """
     membership = new[-1]
     check_listed(membership, name, identity)
+    if alone and is_in_force(lists, new):
+        return
     federation.policy.check(len(membership))
     place = Place() if ledger is None else ledger.place
     known = list(lists)
     for one in new:
         check_list(known, one, place)
         _check_leavers_known(one, place, ledger)
+        if known:
+            _check_new_keys_known(known[-1], one, ledger)
         known.append(one)
     counted = name in membership.counted
-    # What was accepted before it was counted says nothing of later lists.
-    if alone or (ledger is not None and ledger.joins_alone and not counted):
+    # What was accepted before it was counted says nothing of later lists, nor of a return.
+    stays = bool(lists) and lists[-1].since.get(name) == membership.since[name]
+    if alone or (ledger is not None and ledger.joins_alone and stays and not counted):
         return
     if not counted:
         check_company(name, membership, federation)
@@ -54,6 +60,23 @@ def check_adoption(
         opened = opened_at(membership, ledger)
         _check_rest_of_group(name, before, membership, federation, opened)
         _check_in_every_sum(name, lists, new, federation.policy)
+        _check_signers_stay(lists, new, federation.policy)
+
+
+def is_in_force(lists: Sequence[Membership], new: Sequence[Membership]) -> bool:
+    """Whether nothing is given but the list that the client holds already."""
+    return [one.digest for one in new] == [one.digest for one in lists[-1:]]
+
+
+def joins_alone(
+    name: str, membership: Membership, ledger: ClientLedger | None, alone: bool
+) -> bool:
+    """Whether the operator has accepted that this client joins with few others.
+
+    What the operator of a counted member accepts is for one list only.
+    """
+    before = ledger is not None and ledger.joins_alone
+    return before or (alone and name not in membership.counted)
 
 
 def opened_at(membership: Membership, ledger: ClientLedger | None) -> frozenset[str]:
@@ -73,6 +96,24 @@ def _check_leavers_known(membership: Membership, place: Place, ledger: ClientLed
             f"the list of epoch {membership.epoch} does not say that {', '.join(leavers)} were to"
             " leave in a sum that was begun; if the server was restored, run server recover first"
         )
+
+
+def _check_new_keys_known(
+    before: Membership, membership: Membership, ledger: ClientLedger | None
+) -> None:
+    """Refuse a list that takes somebody with a new key for the one in a sum that was signed here.
+
+    If what that one sent is known, the next sum shows what the owner of the new key has.
+    """
+    for name in sorted(opened_at(membership, ledger) - {*membership.counted}):
+        if name not in membership or before.keys.get(name) in (None, membership.keys[name]):
+            continue
+        if membership.since[name] == before.since[name]:
+            raise ForkError(
+                f"the list of epoch {membership.epoch} gives {name} a new key and does not say that"
+                " a sum was begun with the old one; if the server was restored, run server recover"
+                " first"
+            )
 
 
 def check_company(
@@ -173,30 +214,32 @@ def few_in_every_sum(
     A list that suspends somebody shows what it changed since the commit: its change is in the sum
     under the list before, and not in the next one.  If lists suspend one member after the other,
     the changes of all of them show, and so does what is left of the sum.  It must hide two honest
-    members.  Whoever gets a new key may bring something else, and does not count.
+    members.  Whoever gets a new key may bring something else, and does not count.  A list that
+    drops somebody counts like the others: what a colluder had is known, and its full sums then tell
+    what the others changed.
     """
     if not lists:
         return frozenset()
-    membership = new[-1]
-    before = _too_few_at(_lists_at(lists, membership.after_round), membership, policy)
-    after = _lists_at([*lists, *new], membership.after_round)
-    few = _too_few_at(after, membership, policy)
+    at, counted = new[-1].after_round, new[-1].counted
+    # Whether its operator was asked before: with the keys that were known by then.
+    before = _too_few_at(_lists_at(lists, at), counted, policy)
+    few = _too_few_at(_lists_at([*lists, *new], at), counted, policy)
     return few if few != before else frozenset()
 
 
 def _too_few_at(
-    lists: Sequence[Membership], membership: Membership, policy: Policy
+    lists: Sequence[Membership], counted: Sequence[str], policy: Policy
 ) -> frozenset[str]:
     """Who is in every sum under these lists, if they are too few.
 
     Of these, some may have been away in the first sum and come in later; then they are told apart
     from the others by three sums.  Two sums do not tell those apart who are in both.
     """
-    left = _in_every_sum(lists, membership)
+    left = _in_every_sum(lists, counted)
     fewest = max(fewest_together(one, policy) for one in lists)
     if len(lists) > 2:
-        fewest += max(_most_away(one, membership.counted, policy) for one in lists)
-    return left if len(left) < min(fewest, len(membership.counted)) else frozenset()
+        fewest += max(_most_away(one, counted, policy) for one in lists)
+    return left if len(left) < min(fewest, len(counted)) else frozenset()
 
 
 def _most_away(membership: Membership, counted: Iterable[str], policy: Policy) -> int:
@@ -212,12 +255,46 @@ def _lists_at(lists: Sequence[Membership], after_round: int) -> list[Membership]
     return [*earlier[-1:], *(one for one in lists if one.after_round == after_round)]
 
 
-def _in_every_sum(lists: Sequence[Membership], membership: Membership) -> frozenset[str]:
-    """Counted members who could take part under each of these lists, with their present keys."""
-    found = set(membership.counted)
+def _in_every_sum(lists: Sequence[Membership], counted: Iterable[str]) -> frozenset[str]:
+    """Counted members who could take part under each of these lists, with their latest keys."""
+    found, keys = set(counted), lists[-1].keys
     for one in lists:
-        found &= {name for name in one.active if one.keys[name] == membership.keys.get(name)}
+        found &= {name for name in one.active if one.keys[name] == keys.get(name)}
     return frozenset(found)
+
+
+def _check_signers_stay(
+    lists: Sequence[Membership], new: Sequence[Membership], policy: Policy
+) -> None:
+    """Refuse lists without those who would know of a sum that this client was not shown."""
+    if signers_may_be_gone(lists, new, policy):
+        raise AloneError(
+            f"so many members are dropped since round {new[-1].after_round} that nobody may be left"
+            " who signed a sum which the others were not shown. If some were to leave in it, what"
+            " those who stay have may show (`client join --alone` accepts that; lists that drop"
+            " fewer, with a commit in between, do not need it)"
+        )
+
+
+def signers_may_be_gone(
+    lists: Sequence[Membership], new: Sequence[Membership], policy: Policy
+) -> bool:
+    """Whether lists drop so many that all honest ones who signed one sum may be among them.
+
+    Whoever signed a sum with leavers refuses a list that hides them.  Those who did not sign rely
+    on that, so that one honest signer must stay.  A new key is like being dropped.
+    """
+    membership = new[-1]
+    for one in _lists_at([*lists, *new[:-1]], membership.after_round):
+        known = [name for name in membership.counted if name in one]
+        needed = policy.thresholds(len(one), len(known))
+        if needed.signers > len(known):
+            # There are sums of the whole list only.
+            known, needed = list(one.position), policy.thresholds(len(one))
+        kept = kept_of(frozenset(known), one, membership)
+        if policy.minimum > 1 and len(known) - len(kept) >= needed.signers - needed.colluders:
+            return True
+    return False
 
 
 def fewest_left(before: Membership, membership: Membership, policy: Policy) -> int:

@@ -61,6 +61,7 @@ from fedforget.protocol.messages import (
     Roster,
     SealedShares,
     Shares,
+    SignedSet,
     Survivors,
     Unmask,
     Who,
@@ -240,7 +241,9 @@ class ServerSide:
         if lock is not None:
             # No other set than the one that was signed may come out now, with newcomers or without.
             return "delta" if set(lock.alive) <= self.counted.keys() else "full"
-        if joiners(membership, {*self.counted, *self.ledger.left}) and place.round:
+        # Whoever has left and was enrolled again waits to be counted.
+        gone = set(self.ledger.left) - membership.returned
+        if joiners(membership, {*self.counted, *gone}) and place.round:
             everyone = not self.present or set(membership.active) <= self.present.keys()
             blocked = any(name in self.counted for name in membership.suspended)
             return "full" if everyone and not blocked else "delta"
@@ -782,7 +785,8 @@ class ServerSide:
         """Take over commits that this server has lost; returns how many were new.
 
         The aggregate that belongs to them is lost: a full round must come.  What more members have
-        signed since the last commit than may collude is taken over from their greetings.
+        signed since the last commit than may collude is taken over from their greetings, and so is
+        a set whose leavers all say that they leave.
         """
         place, gone, found = self.ledger.place, self.ledger.left, 0
         for data in letters:
@@ -795,22 +799,53 @@ class ServerSide:
             gone = _left_after(gone, notice)
             found += 1
         self.membership = lists[-1]
-        lock = self._signed_since(place, greetings) or (None if found else self.ledger.lock)
+        lock = self._signed_since(place, greetings, None if found else self.ledger.lock)
         latest = max(attempt, self.ledger.attempt)
         self.ledger = ServerLedger(place, latest, lock, full_due=True, left=gone)
         self.present = {}
         self.stage = Idle()
         return found
 
-    def _signed_since(self, place: Place, greetings: Iterable[Present]) -> Lock | None:
-        """The set that more members have signed at this place than may collude."""
-        told = [one.signed for one in greetings if one.link == place.link]
-        counts = Counter(one for one in told if one is not None)
+    def _signed_since(
+        self, place: Place, greetings: Iterable[Present], own: Lock | None
+    ) -> Lock | None:
+        """The set that more members have signed at this place than may collude.
+
+        Without one, the set that this server remembers; and without that, a set with leavers whom
+        these confirm: whoever signed it refuses every list that does not name them, and one member
+        that lies of them does no harm.
+        """
+        here = [one for one in greetings if one.link == place.link]
+        counts = Counter(one.signed for one in here if one.signed is not None)
         colluders = self.federation.policy.colluders(len(self.membership))
-        for signed, number in counts.most_common(1):
-            if number > colluders:
+        wishes = {one.name: one.leaving.alone for one in here if one.leaving is not None}
+        own = lock_at(place, own)
+        for signed, number in counts.most_common():
+            alone = own is None and self._may_have_been_asked(signed, place, wishes)
+            if number > colluders or alone:
                 return Lock(place.round + 1, signed.membership, signed.alive, signed.left)
-        return None
+        return own
+
+    def _may_have_been_asked(
+        self, signed: SignedSet, place: Place, wishes: Mapping[str, bool]
+    ) -> bool:
+        """Whether an honest server can have asked members to sign a set with these leavers."""
+        alive, left, counted = signed.alive, signed.left, place.counted or {}
+        if (
+            not left
+            or not {*left} <= wishes.keys() & {*alive}
+            or not {*alive} <= {*self.membership.active}
+        ):
+            return False
+        alone = [name for name in left if wishes[name]]
+        after = {name: at for name, at in counted.items() if name not in left}
+        try:
+            check_leavers(
+                self.membership, self.federation.policy, alive, left, alone, counted, after
+            )
+        except TooFewError:
+            return False
+        return True
 
 
 def highest_attempt(own: int, greetings: Iterable[Present]) -> int:

@@ -246,3 +246,19 @@ def all_within(values, limit):
         if bad:
             return False
     return True
+
+
+@kernel
+def largest_magnitudes(values, limit, largest):
+    """Per feature the largest magnitude; returns whether all are numbers up to the limit.
+
+    OUT: largest, which must hold zeros.
+    """
+    bad = 0
+    for i in range(values.shape[0]):
+        row = values[i]
+        for t in range(row.shape[0]):
+            size = abs(row[t])
+            bad += 0 if size <= limit else 1
+            largest[t] = size if size > largest[t] else largest[t]
+    return bad == 0

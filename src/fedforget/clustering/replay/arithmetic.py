@@ -61,17 +61,27 @@ def coordinate(points, slot, c):
 @helper
 def locate(points, slot, place):
     """The coordinates of a point.  OUT: place."""
+    values, rounders, scale = points.values[slot], points.rounders, points.summary.scale
     for c in range(place.shape[0]):
-        place[c] = coordinate(points, slot, c)
+        place[c] = ((values[c] + rounders[c]) - rounders[c]) * scale
 
 
 @helper
-def take(points, sums, slot, weight):
-    """Add weight times a point to the sums of a cluster.  OUT: sums."""
-    d = sums.shape[0] - 1
+def count_steps(points, slot, steps):
+    """A point in whole steps, counted from the origin.  OUT: steps."""
+    values, rounders, scale = points.values[slot], points.rounders, points.summary.scale
+    per_unit, origin = points.per_unit, points.origin
+    for c in range(steps.shape[0]):
+        place = ((values[c] + rounders[c]) - rounders[c]) * scale
+        steps[c] = np.int64(place * per_unit[c]) - origin[c]
+
+
+@helper
+def take(sums, steps, weight):
+    """Add weight times a point, in steps, to the sums of a cluster.  OUT: sums."""
+    d = steps.shape[0]
     for c in range(d):
-        steps = np.int64(coordinate(points, slot, c) * points.per_unit[c])
-        sums[c] += weight * (steps - points.origin[c])
+        sums[c] += weight * steps[c]
     sums[d] += weight
 
 
@@ -79,9 +89,11 @@ def take(points, sums, slot, weight):
 def mean_of(points, sums, centre):
     """A cluster's mean from its sums, counted from zero.  OUT: centre."""
     d = sums.shape[0] - 1
-    total = np.float64(sums[d])
+    weight = sums[d]
+    total = np.float64(weight)
+    origin, units = points.origin, points.units
     for c in range(d):
-        centre[c] = np.float64(sums[c] + sums[d] * points.origin[c]) / total * points.units[c]
+        centre[c] = np.float64(sums[c] + weight * origin[c]) / total * units[c]
 
 
 @helper
@@ -105,11 +117,12 @@ def norm_of(sums, units):
 @helper
 def locate_from_origin(points, scratch, slot):
     """A point, counted from the origin; returns its squared length there.  OUT: scratch.point."""
+    point = scratch.point
+    locate(points, slot, point)
     norm = 0.0
-    for c in range(points.origin.shape[0]):
-        side = coordinate(points, slot, c) - points.base[c]
-        scratch.point[c] = side
-        norm += side * side
+    for c in range(point.shape[0]):
+        point[c] -= points.base[c]
+        norm += point[c] * point[c]
     return norm
 
 

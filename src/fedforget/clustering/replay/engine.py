@@ -7,14 +7,14 @@ in full what cannot be replayed.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedforget.arrays import Floats, Ints, UInts
 from fedforget.clustering.lloyd import Moments, Restarts, threshold_of
-from fedforget.clustering.race import Race
 from fedforget.clustering.replay import walk
 from fedforget.clustering.replay.parts import table_of
 from fedforget.clustering.replay.points import set_features
@@ -42,8 +42,12 @@ BY_MARGINS = 1024
 MOST_CLUSTERS = 1 << 15
 """Labels of more clusters would not fit their type."""
 
+WORTH_A_THREAD = 1 << 20
+"""Slots times features times clusters from which threads take less time than they cost."""
+
 _PRODUCTS_SHARE = 4
 _BATCH = 512
+_ROWS_PER_RESTART = 16
 _NOTHING = np.empty((0, 4), dtype=np.int64)
 
 Result = TypeVar("Result")
@@ -77,6 +81,64 @@ class Task:
     max_iter: int
     tol: float
     memory_limit: int
+    n_threads: int = 1
+
+
+class Drawn(NamedTuple):
+    """The seeds of a restart: what is left of its race."""
+
+    rows: list[int]
+    scores: list[float]
+    runners_up: list[float] | None
+
+
+_OWN = (
+    "current", "roundings", "charges", "places", "gathered", "gathered_lengths", "factors",
+    "nearest", "near", "other", "measured", "one", "two",
+)  # fmt: skip
+"""The working memory of margins."""
+
+
+@dataclass
+class Hand:
+    """What a thread has for itself: working memory, and rows to take.
+
+    Attributes
+    ----------
+    tables : of all parts, as a kernel takes them.
+    runs, scratch, margins : the arrays behind them.
+    """
+
+    tables: list[Ints]
+    runs: Runs
+    scratch: Scratch
+    margins: Margins
+
+    @classmethod
+    def of(cls, points: Ints, rows: Ints, replay: Replay[Any, Any], sizes: Sizes) -> Hand:
+        """A thread's part of a replay by margins."""
+        own = allocate(Margins, replace(sizes, rows=0))
+        own.factors[sizes.clusters :, -1] = np.inf
+        assert replay.margins is not None
+        margins = replay.margins._replace(**{name: getattr(own, name) for name in _OWN})
+        runs = replay.runs._replace(
+            free=np.empty_like(replay.runs.free), pool=np.zeros_like(replay.runs.pool)
+        )
+        # What the change says of points that come, every thread reads.
+        scratch = allocate(Scratch, sizes)._replace(arrivals=replay.scratch.arrivals)
+        tables = [points, rows, table_of(margins), table_of(runs), table_of(scratch)]
+        return cls(tables, runs, scratch, margins)
+
+    def begin(self, free: Ints) -> None:
+        """Begin with some free rows."""
+        self.runs.free[: len(free)] = free
+        self.runs.pool["free"] = len(free)
+        self.scratch.tally[...] = 0
+
+    def left(self) -> Ints:
+        """The rows that are free."""
+        rows: Ints = self.runs.free[: int(self.runs.pool["free"])]
+        return rows
 
 
 class Replay(Generic[Draws, Result]):
@@ -104,10 +166,11 @@ class Replay(Generic[Draws, Result]):
         self.dropped: set[int] = set()
         slots, d = points.values.shape
         self.nothing = np.empty((0, d)), np.empty((0, 2), dtype=np.uint64)
-        self._allocate(Sizes(slots, d, task.n_clusters, task.n_init))
+        sizes = self._allocate(Sizes(slots, d, task.n_clusters, task.n_init))
         self._set_features()
         parts = (self.points, self.rows, self.margins, self.estimates, self.runs, self.scratch)
         self._tables = [table_of(part) for part in parts if part is not None]
+        self._crew = self._make_crew(sizes)
         self._kernel = walk.replay_by_estimates if self.margins is None else walk.replay_by_margins
         self._run(range(task.n_init), work)
 
@@ -130,7 +193,7 @@ class Replay(Generic[Draws, Result]):
 
     # -- room ----------------------------------------------------------------------------------
 
-    def _allocate(self, sizes: Sizes) -> None:
+    def _allocate(self, sizes: Sizes) -> Sizes:
         """As many rows as the memory limit leaves, beside the inner products."""
         limit = self.task.memory_limit
         self.margins: Margins | None = None
@@ -160,6 +223,16 @@ class Replay(Generic[Draws, Result]):
         self.runs.restarts["status"] = ABSENT
         self.runs.losses["stale"] = True
         self.scratch = allocate(Scratch, sizes)
+        return sizes
+
+    def _make_crew(self, sizes: Sizes) -> list[Hand]:
+        """Working memory for each thread, if several pay."""
+        n_threads = min(self.task.n_threads, self.task.n_init)
+        work = sizes.slots * sizes.features * sizes.clusters
+        if self.margins is None or n_threads == 1 or work < WORTH_A_THREAD:
+            return []
+        points, rows = self._tables[:2]
+        return [Hand.of(points, rows, self, sizes) for _ in range(n_threads)]
 
     def _set_features(self) -> None:
         """Let the strategy know the points."""
@@ -171,7 +244,9 @@ class Replay(Generic[Draws, Result]):
             self.estimates.place[:] = -1
             slots, d = self.points.values.shape
             n = int(self.points.summary["n"])
-            if len(self.estimates.known) == slots and n < d * self.task.n_clusters:
+            # Inner products of all points pay where each has its part in many columns.
+            columns = _ROWS_PER_RESTART * self.task.n_init * self.task.n_clusters
+            if len(self.estimates.known) == slots and n < min(d * self.task.n_clusters, columns):
                 self._know_everything(self.estimates)
 
     def _know_everything(self, estimates: Estimates) -> None:
@@ -213,21 +288,21 @@ class Replay(Generic[Draws, Result]):
         restarts, runs = self._restarts(), self.runs
         in_use = self.in_use()
         pool, heads = runs.pool, runs.restarts
-        for number in numbers:
+        drawn_by = self._draw(restarts, list(numbers))
+        for number, drawn in drawn_by.items():
             work.restarts += 1
             self.absent.pop(number, None)
             self._release(number)
             heads["status"][number] = ABSENT
-            race = restarts.seed(number, runners_up=self.weights_change)
             while number not in self.dropped and not pool["free"] and heads["length"].any():
                 self._drop()
-            few = len(race.rows) < self.task.n_clusters
+            few = len(drawn.rows) < self.task.n_clusters
             if few or number in self.dropped or not pool["free"]:
-                self._run_absent(restarts, number, race, work)
+                self._run_absent(restarts, number, drawn.rows, work)
                 continue
-            runs.seeds[number]["slot"] = in_use[race.rows]
-            runs.seeds[number]["score"] = race.scores
-            runs.seeds[number]["runner_up"] = race.runners_up or np.inf
+            runs.seeds[number]["slot"] = in_use[drawn.rows]
+            runs.seeds[number]["score"] = drawn.scores
+            runs.seeds[number]["runner_up"] = drawn.runners_up or np.inf
             pool["free"] -= 1
             runs.where[number, 0] = runs.free[pool["free"]]
             heads[number] = START, 1, 0, False
@@ -239,11 +314,23 @@ class Replay(Generic[Draws, Result]):
             restarts = self._restarts()
         for number in crowded_out:
             self._release(number)
-            self._run_absent(restarts, number, restarts.seed(number), work)
+            self._run_absent(restarts, number, restarts.seed(number).rows, work)
 
-    def _run_absent(self, restarts: Draws, number: int, race: Race, work: Work) -> None:
+    def _draw(self, restarts: Draws, numbers: list[int]) -> dict[int, Drawn]:
+        """The seeds of some restarts."""
+
+        def seed(number: int) -> Drawn:
+            race = restarts.seed(number, runners_up=self.weights_change)
+            return Drawn(race.rows, race.scores, race.runners_up)
+
+        if not self._crew:
+            return {number: seed(number) for number in numbers}
+        with ThreadPoolExecutor(len(self._crew)) as threads:
+            return dict(zip(numbers, threads.map(seed, numbers), strict=True))
+
+    def _run_absent(self, restarts: Draws, number: int, rows: list[int], work: Work) -> None:
         """Run a restart and keep its result alone."""
-        seeds = np.array(race.rows, dtype=np.int64)
+        seeds = np.array(rows, dtype=np.int64)
         self.absent[number], n_iter = self._result(restarts, seeds, number)
         self.runs.losses["stale"][number] = True
         self.runs.restarts[number] = ABSENT, 0, n_iter, False
@@ -252,10 +339,15 @@ class Replay(Generic[Draws, Result]):
     def _replay(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
         """Let the kernel bring every restart with rows up to date, however many rows it takes."""
         task, status = self.task, self.runs.restarts["status"]
-        self._kernel(
-            *self._tables, changed, values, keys, task.max_iter, self.total, self.threshold
-        )
         tally = self.scratch.tally
+        tally[...] = 0
+        rest = changed, values, keys, task.max_iter, self.total, self.threshold
+        if not self._crew:
+            self._kernel(*self._tables, *rest, walk.CHANGE | walk.SETTLE, 0, task.n_init)
+        else:
+            self._kernel(*self._tables, *rest, walk.CHANGE, 0, 0)
+            self._share_out(rest)
+            self._kernel(*self._tables, *rest, walk.SETTLE, 0, 0)
         work.points += int(tally["labels"])
         work.distances += int(tally["distances"])
         self.n_rows = int(tally["rows"])
@@ -264,10 +356,31 @@ class Replay(Generic[Draws, Result]):
             status[status == FULL] = GROW
             self._replay(_NOTHING, *self.nothing, work)
 
+    def _share_out(self, rest: tuple[Any, ...]) -> None:
+        """Let threads walk the restarts; each has a part of the free rows meanwhile."""
+        crew, pool, runs = self._crew, self.runs.pool, self.runs
+        free = runs.free[: int(pool["free"])].copy()
+        for number, hand in enumerate(crew):
+            hand.begin(free[number :: len(crew)])
+        numbers = iter(range(self.task.n_init))
+
+        def walk_some(hand: Hand) -> None:
+            for number in numbers:
+                self._kernel(*hand.tables, *rest, 0, number, number + 1)
+
+        with ThreadPoolExecutor(len(crew)) as threads:
+            list(threads.map(walk_some, crew))
+        left = np.concatenate([hand.left() for hand in crew])
+        runs.free[: len(left)] = left
+        pool["free"] = len(left)
+        for hand in crew:
+            for name in ("labels", "distances"):
+                self.scratch.tally[name] += hand.scratch.tally[name]
+
     # -- following -----------------------------------------------------------------------------
 
     def follow(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
-        """Bring points and every restart up to date.
+        """Bring points and every restart up to date; ``total`` is up to date already.
 
         Parameters
         ----------
@@ -275,7 +388,6 @@ class Replay(Generic[Draws, Result]):
         values, keys : those of the points that come.
         """
         self._make_room_for_products()
-        self.total += int((changed[:, 2] - changed[:, 1]).sum())
         if self.moments is not None and len(changed):
             self._follow_moments(self.moments, changed, values)
         self._replay(changed, values, keys, work)

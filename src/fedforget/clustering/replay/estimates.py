@@ -115,18 +115,55 @@ def assign_by_estimates(points, rows, estimates, scratch, changed, above, row, t
 @helper
 def _estimate_seeds(points, rows, estimates, scratch, row):
     """All points' estimates for the seeds, from scratch.  OUT: the row of estimates, scratch."""
-    column = scratch.column
     n_clusters = estimates.centres.shape[1]
     for k in range(n_clusters):
         centre = estimates.centres[row, k]
-        centre.norm = count_from(points.base, rows.centres[row, k], scratch.centre)
+        centre.norm = count_from(points.base, rows.centres[row, k], estimates.vectors[k])
         centre.error = _fresh_error(centre.norm, points.summary.radius2)
-        fill(column, centre.norm)
-        _add_features(column, -2.0, scratch.centre, estimates.features)
-        copy(column, estimates.columns[row, k])
+        estimates.fresh[k] = k
+    _estimate_by_features(estimates, row, n_clusters)
     fill(estimates.near[row], np.float32(-np.inf))
     fill(estimates.other[row], np.float32(np.inf))
     scratch.tally.distances += n_clusters * points.summary.n
+
+
+@helper
+def _estimate_by_features(estimates, row, count):
+    """All points' estimates for the first ``count`` clusters of ``fresh``, feature by feature.
+
+    Their ``vectors`` are the centres.  A block of points meets all of them, two at a time, while
+    its features are in the cache.  OUT: the columns of the row; one, two.
+    """
+    fresh, features = estimates.fresh, estimates.features
+    d, one, two = features.shape[0], estimates.one, estimates.two
+    for begin in range(0, features.shape[1], SLOT_BLOCK):
+        end = begin + SLOT_BLOCK
+        for j in range(0, count, 2):
+            # The last one of an odd number meets itself.
+            k, m = fresh[j], fresh[min(j + 1, count - 1)]
+            f, g = estimates.vectors[k], estimates.vectors[m]
+            for i in range(SLOT_BLOCK):
+                one[i] = 0.0
+                two[i] = 0.0
+            for c in range(0, d - d % 4, 4):
+                x0, x1 = features[c, begin:end], features[c + 1, begin:end]
+                x2, x3 = features[c + 2, begin:end], features[c + 3, begin:end]
+                f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
+                g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
+                for i in range(SLOT_BLOCK):
+                    one[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
+                    two[i] += (g0 * x0[i] + g1 * x1[i]) + (g2 * x2[i] + g3 * x3[i])
+            for c in range(d - d % 4, d):
+                x0 = features[c, begin:end]
+                f0, g0 = f[c], g[c]
+                for i in range(SLOT_BLOCK):
+                    one[i] += f0 * x0[i]
+                    two[i] += g0 * x0[i]
+            norm1, norm2 = estimates.centres[row, k].norm, estimates.centres[row, m].norm
+            first, second = estimates.columns[row, k], estimates.columns[row, m]
+            for i in range(SLOT_BLOCK):
+                first[begin + i] = norm1 - 2.0 * one[i]
+                second[begin + i] = norm2 - 2.0 * two[i]
 
 
 # -- centres that have moved -----------------------------------------------------------------------
@@ -150,29 +187,39 @@ def _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn)
     # Row 1 of a new run has nothing to follow: the row above has the estimates for the seeds.
     afresh = t == 1 and not is_old
     last = -1
-    in_doubt = np.int32(0)
+    n_fresh = 0
     for k in range(moved.shape[0]):
+        estimates.is_fresh[k] = False
         if moved[k]:
             last = k
+            if _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh, is_old):
+                estimates.is_fresh[k] = True
+                estimates.fresh[n_fresh] = k
+                n_fresh += 1
+    if n_fresh > 0:
+        _estimate_by_features(estimates, row, n_fresh)
+        scratch.tally.distances += n_fresh * points.summary.n
+    # Whoever comes last sees what all columns together have left in doubt.
+    limit = _bound(_limit(estimates.centres[row], points.summary.slack))
+    labels, near, other = rows.labels[row], estimates.near[row], estimates.other[row]
+    in_doubt = np.int32(0)
     for k in range(last + 1):
         if moved[k]:
-            in_doubt = _move_centre(
-                points, rows, estimates, scratch, above, row, k, k == last, afresh
-            )
+            bound = limit if k == last else np.float32(-np.inf)
+            if estimates.is_fresh[k]:
+                in_doubt = _keep_column(estimates.columns[row, k], k, labels, near, other, bound)
+            else:
+                in_doubt = _follow_moves(points, rows, estimates, scratch, above, row, k, bound)
     return in_doubt
 
 
-@helper
-def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afresh):
-    """One centre of :func:`_move_centres`.  OUT: estimates, scratch."""
-    centre, sums, moves = estimates.centres[row, k], rows.sums[above, k], scratch.moves
-    d, radius2 = points.origin.shape[0], points.summary.radius2
-    total = np.float64(sums[d])
-    is_empty = sums[d] == 0
-    if is_empty:
-        norm = count_from(points.base, rows.centres[row, k], scratch.centre)
-    else:
-        norm = norm_of(sums, points.units)
+@inlined
+def _weigh_moves(scratch, k):
+    """List the moves of a cluster; returns how many, what it gains, and all without their signs.
+
+    OUT: scratch (mine).
+    """
+    moves = scratch.moves
     n_mine = np.int64(0)
     gain = gross = 0.0
     for p in range(scratch.tally.moves):
@@ -181,6 +228,27 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
             n_mine += 1
             gain += np.float64(moves[p].weight)
             gross += abs(np.float64(moves[p].weight))
+    return n_mine, gain, gross
+
+
+@helper
+def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh, is_old):
+    """Whether the estimates for a centre are computed from scratch, feature by feature.
+
+    In a row that is new, following does not pay where inner products are still to be computed.
+
+    Sets the centre's norm and error for what is to come; where it begins afresh, its vector.
+    OUT: estimates, scratch.
+    """
+    centre, sums = estimates.centres[row, k], rows.sums[above, k]
+    d, radius2 = points.origin.shape[0], points.summary.radius2
+    total = np.float64(sums[d])
+    is_empty = sums[d] == 0
+    if is_empty:
+        norm = count_from(points.base, rows.centres[row, k], estimates.vectors[k])
+    else:
+        norm = norm_of(sums, points.units)
+    n_mine, gain, gross = _weigh_moves(scratch, k)
     ratio = (total - gain) / total
     constant = norm - ratio * centre.norm
     few = 0 < n_mine <= 2
@@ -198,21 +266,64 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
         or afresh
         or n_mine > d
         or error > WORN * fresh
-        or not _know_products(points, estimates, scratch, n_mine)
+        or not _know_products(points, estimates, scratch, n_mine, is_old)
     )
+    follow = estimates.follow[k]
+    follow.ratio = ratio
+    follow.constant = constant
     centre.norm = norm
     centre.error = fresh if from_scratch else error
-    # Whoever comes last sees what all columns together have left in doubt.
-    bound = np.float32(-np.inf)
-    if is_last:
-        bound = _bound(_limit(estimates.centres[row], points.summary.slack))
+    if not from_scratch:
+        follow.by_members = False
+        return False
+    follow.by_members = not is_empty and _members_are_few(estimates, rows.labels[above], k, d)
+    if follow.by_members:
+        return False
+    if not is_empty:
+        vector = estimates.vectors[k]
+        scaled(sums, points.units, vector)
+        for c in range(d):
+            vector[c] /= total
+    return True
+
+
+@helper
+def _members_are_few(estimates, labels, k, d):
+    """Whether a centre's estimates take fewer terms by its members' inner products."""
+    terms = 0
+    for slot in range(labels.shape[0]):
+        if labels[slot] == k:
+            terms += 1 if estimates.place[slot] >= 0 else d
+            if terms >= d:
+                break
+    return terms < d
+
+
+@helper
+def _follow_moves(points, rows, estimates, scratch, above, row, k, bound):
+    """Let the estimates for a centre follow what its cluster has gained and lost.
+
+    Or, where its members are few, compute them from these.  OUT: estimates, scratch.
+    """
+    sums, moves, follow = rows.sums[above, k], scratch.moves, estimates.follow[k]
+    total = np.float64(sums[points.origin.shape[0]])
     labels, near, other = rows.labels[row], estimates.near[row], estimates.other[row]
     estimated, column = estimates.columns[row, k], scratch.column
-    if few and not from_scratch:
+    if follow.by_members:
+        fill(column, estimates.centres[row, k].norm)
+        members = rows.labels[above]
+        for slot in range(members.shape[0]):
+            if members[slot] == k:
+                factor = -2.0 * np.float64(points.weights[slot]) / total
+                _add_products(column, factor, estimates.products[estimates.place[slot]])
+        scratch.tally.distances += points.summary.n
+        return _store_column(column, k, labels, estimated, near, other, bound)
+    n_mine, _gain, _gross = _weigh_moves(scratch, k)
+    if 0 < n_mine <= 2:
         p, q = scratch.mine[0], scratch.mine[n_mine - 1]
         return _shift_column(
-            np.float32(ratio),
-            np.float32(constant),
+            np.float32(follow.ratio),
+            np.float32(follow.constant),
             np.float32(-2.0 * np.float64(moves[p].weight) / total),
             estimates.products[estimates.place[moves[p].slot]],
             np.float32(-2.0 * np.float64(moves[q].weight) / total if q != p else 0.0),
@@ -224,21 +335,12 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
             other,
             bound,
         )
-    if from_scratch:
-        scratch.tally.distances += points.summary.n
-        if is_empty:
-            fill(column, norm)
-            _add_features(column, -2.0, scratch.centre, estimates.features)
-        else:
-            scaled(sums, points.units, scratch.centre)
-            _estimate_column(points, estimates, scratch, total, rows.labels[above], k, norm)
-    else:
-        for i in range(column.shape[0]):
-            column[i] = ratio * np.float64(estimated[i]) + constant
-        for q in range(n_mine):
-            move = moves[scratch.mine[q]]
-            factor = -2.0 * np.float64(move.weight) / total
-            _add_products(column, factor, estimates.products[estimates.place[move.slot]])
+    for i in range(column.shape[0]):
+        column[i] = follow.ratio * np.float64(estimated[i]) + follow.constant
+    for q in range(n_mine):
+        move = moves[scratch.mine[q]]
+        factor = -2.0 * np.float64(move.weight) / total
+        _add_products(column, factor, estimates.products[estimates.place[move.slot]])
     return _store_column(column, k, labels, estimated, near, other, bound)
 
 
@@ -246,29 +348,6 @@ def _move_centre(points, rows, estimates, scratch, above, row, k, is_last, afres
 def _fresh_error(norm, radius2):
     """A bound on the errors of a centre's estimates when they are computed from scratch."""
     return SINGLE * (magnitude(norm, radius2) + 2.0 * radius2)
-
-
-@helper
-def _estimate_column(points, estimates, scratch, total, labels, k, norm):
-    """All points' estimates for the mean of cluster k, from scratch.  OUT: scratch.column.
-
-    Its sums are in ``scratch.centre``, its weight is ``total``.  By its members' inner products, or
-    feature by feature, whichever takes fewer terms.
-    """
-    sums, column = scratch.centre, scratch.column
-    d = sums.shape[0]
-    members = 0
-    for slot in range(labels.shape[0]):
-        if labels[slot] == k:
-            members += 1 if estimates.place[slot] >= 0 else d
-    fill(column, norm)
-    if members < d:
-        for slot in range(labels.shape[0]):
-            if labels[slot] == k:
-                factor = -2.0 * np.float64(points.weights[slot]) / total
-                _add_products(column, factor, estimates.products[estimates.place[slot]])
-    else:
-        _add_features(column, -2.0 / total, sums, estimates.features)
 
 
 @helper
@@ -307,6 +386,16 @@ def _store_column(column, k, labels, estimates, near, other, bound):
     for i in range(column.shape[0]):
         estimate = np.float32(column[i])
         doubt = _store(i, estimate, k, labels, estimates, near, other, bound)
+        in_doubt = np.int32(in_doubt + doubt)
+    return in_doubt
+
+
+@helper
+def _keep_column(estimates, k, labels, near, other, bound):
+    """:func:`_store_column` for estimates that are in their column already."""
+    in_doubt = np.int32(0)
+    for i in range(estimates.shape[0]):
+        doubt = _store(i, estimates[i], k, labels, estimates, near, other, bound)
         in_doubt = np.int32(in_doubt + doubt)
     return in_doubt
 
@@ -462,7 +551,7 @@ def _know(points, estimates, scratch, slot):
 
 
 @helper
-def _know_products(points, estimates, scratch, n_mine):
+def _know_products(points, estimates, scratch, n_mine, may_compute):
     """Whether the inner products of one cluster's moves are known, or can be.
 
     OUT: estimates, scratch.
@@ -470,7 +559,7 @@ def _know_products(points, estimates, scratch, n_mine):
     for q in range(n_mine):
         slot = scratch.moves[scratch.mine[q]].slot
         if estimates.place[slot] < 0:
-            if not _know(points, estimates, scratch, slot):
+            if not (may_compute and _know(points, estimates, scratch, slot)):
                 return False
             scratch.tally.distances += points.summary.n
     return True

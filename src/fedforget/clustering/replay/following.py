@@ -90,6 +90,7 @@ class LatticeReplay(Replay[LatticeRestarts, ServerModel]):
     def _place(self, change: PointChange) -> tuple[int, int, int, int]:
         """A point's slot, its weights before and after, and its place in the order."""
         name, before, after = change.name, change.before, change.after
+        self.total += after - before
         place = bisect_left(self.names, name)
         if before == 0:
             self.slot_of[name] = self.free.pop()

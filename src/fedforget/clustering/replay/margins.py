@@ -90,10 +90,12 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
     labels, reserves = rows.labels[row], margins.reserves[row]
     drifts, kept = margins.drifts[row], margins.rows[row]
     most = next_ = moved = 0.0
+    any_moved = False
     for k in range(drifts.shape[0]):
         # What a new row knows is about the centres of the row above.
         before[k] = before[k] or not is_old
         if before[k]:
+            any_moved = True
             drifts[k] = _drift(rows.centres[row, k], points.base, margins.anchors[row, k])
             moved = max(moved, drifts[k])
         next_ = max(next_, min(most, drifts[k]))
@@ -112,8 +114,9 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, 2])
     is_first = t == 0 and not is_old
     if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
-        _set_charges(drifts, before, most, next_, moved, margins.charges)
-        _settle_border(points, rows, margins, scratch, row, most + next_, turn)
+        # Where no centre has moved, labels stand.  One that is back at its anchor has moved.
+        if any_moved:
+            _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn)
         if not is_old:
             return
         for c in range(changed.shape[0]):
@@ -186,16 +189,19 @@ def _set_charges(drifts, before, most, next_, moved, charges):
 
 
 @helper
-def _settle_border(points, rows, margins, scratch, row, drift, turn):
+def _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn):
     """Settle the listed points whose margins are used up.  OUT: rows, margins, scratch.
 
-    Two centres have together moved by no more than ``drift``.
+    ``most`` and ``next_`` are the largest drifts, ``moved`` is that of the centres that have moved.
     """
     labels, kept = rows.labels[row], margins.rows[row]
     slots, charges = scratch.candidates, margins.charges
-    bound = np.float32(drift * (1.0 + 1e-6))
+    bound = np.float32((most + next_) * (1.0 + 1e-6))
     listed = margins.border_margins[row, : _whole_blocks(kept.listed)]
-    near = _list_below(listed, bound, slots, BORDER_BLOCK)
+    near = _list_below(listed, bound, slots)
+    if near == 0:
+        return
+    _set_charges(margins.drifts[row], scratch.moved[turn], most, next_, moved, charges)
     count = 0
     for j in range(near):
         place = slots[j]
@@ -214,8 +220,8 @@ def _settle_border(points, rows, margins, scratch, row, drift, turn):
     scratch.tally.labels += count
     # Points that are close to a border come back with any margins.
     if kept.usual < 0:
-        kept.usual = count + 2
-    kept.debt += max(0, count - kept.usual)
+        kept.usual = 2 + count // 2
+    kept.debt += max(0, count - kept.usual) * (1 if count > FEW else FEW)
 
 
 @helper
@@ -435,9 +441,10 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     # A list for changes such as this one.  How far centres of a new row are from those of the row
     # above says nothing about changes to come, so there the list is short.
     most = margins.border.shape[1]
-    cut = REACH * drift
-    if not is_old:
-        cut = kept.cut
+    cut = kept.cut
+    if is_old:
+        cut = max(cut, REACH * drift)
+    else:
         most = min(most, capacity // SLOTS_PER_POINT + BORDER_BLOCK)
     if not 0.0 < cut < 4.0 * radius:
         cut = 0.125 * radius
@@ -448,7 +455,7 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     count = capacity
     if not everyone:
         bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
-        count = _list_below(margins.reserves[row], bound, slots, SLOT_BLOCK)
+        count = _list_below(margins.reserves[row], bound, slots)
     features, lengths = margins.features, margins.lengths
     if 2 * count >= capacity:
         for j in range(capacity):
@@ -667,19 +674,19 @@ def _take_labels(points, rows, margins, scratch, row, count, turn):
 
 
 @helper
-def _list_below(numbers, bound, listed, width):
+def _list_below(numbers, bound, listed):
     """List the places of numbers that are at most the bound; returns how many.  OUT: listed.
 
-    There is a whole number of blocks of this width.
+    There is a whole number of blocks.
     """
     count = 0
-    for begin in range(0, numbers.shape[0], width):
-        block = numbers[begin : begin + width]
+    for begin in range(0, numbers.shape[0], BORDER_BLOCK):
+        block = numbers[begin : begin + BORDER_BLOCK]
         hits = np.int32(0)
-        for i in range(width):
+        for i in range(BORDER_BLOCK):
             hits += np.int32(1) if block[i] <= bound else np.int32(0)
         if hits > 0:
-            for i in range(width):
+            for i in range(BORDER_BLOCK):
                 listed[count] = begin + i
                 count += 1 if block[i] <= bound else 0
     return count

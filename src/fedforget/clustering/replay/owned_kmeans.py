@@ -228,7 +228,7 @@ class OwnedKMeans:
         """Erase records."""
         records, replay = self.records, self._replay
         n = len(records) - len(slots)
-        stands = records.keep_steps(records.points.values[:0], records.points.values[slots])
+        stands = records.steps_stand_without(slots)
         if replay is None or not stands or n < self.task.n_clusters or 2 * len(slots) > n:
             if replay is not None:
                 replay.forget_features(slots)
@@ -255,7 +255,7 @@ class OwnedKMeans:
         """Add records; returns their slots."""
         records, replay = self.records, self._replay
         two_words = np.stack(keys, axis=1)
-        stands = records.keep_steps(values, values[:0])
+        stands = records.steps_stand_with(values)
         has_room = len(ids) <= records.n_free
         if not has_room:
             self._replay = None
@@ -272,6 +272,7 @@ class OwnedKMeans:
 
     def _follow(self, replay: RecordReplay, changed: Ints, values: Floats, keys: UInts) -> None:
         self.work = Work()
+        replay.total += int((changed[:, 2] - changed[:, 1]).sum())
         replay.follow(changed, values, keys, self.work)
         self.work.full_distances = replay.full_distances()
         self._choose()

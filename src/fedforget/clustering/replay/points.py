@@ -75,10 +75,18 @@ def set_features(table, features, lengths):
 
 
 @kernel
-def add_up(table, halves, sums, squares, large):
+def locate_points(table, slots, places):
+    """The coordinates of some points.  OUT: places."""
+    points = _points(table)
+    for i in range(slots.shape[0]):
+        locate(points, slots[i], places[i])
+
+
+@kernel
+def add_up(table, lowest_large, sums, squares, large):
     """Sums and sums of squares of the points, in steps, whose weights are 1.
 
-    ``large`` counts, per feature, the values whose magnitude is at least the feature's ``halves``.
+    ``large`` counts, per feature, the magnitudes that are at least the feature's ``lowest_large``.
     OUT: sums, squares (a low and a high word per feature), large.
     """
     points = _points(table)
@@ -86,7 +94,7 @@ def add_up(table, halves, sums, squares, large):
         if points.weights[slot] == 0:
             continue
         for c in range(sums.shape[0]):
-            large[c] += 1 if abs(points.values[slot, c]) >= halves[c] else 0
+            large[c] += 1 if abs(points.values[slot, c]) >= lowest_large[c] else 0
             steps = np.int64(coordinate(points, slot, c) * points.per_unit[c])
             sums[c] += steps
             square = np.uint64(steps * steps)

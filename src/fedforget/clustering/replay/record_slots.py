@@ -9,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.arrays import Floats, Ints, UInts
+from fedforget.clustering import kernels
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.lloyd import Moments
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.parts import table_of
-from fedforget.clustering.replay.points import add_up
+from fedforget.clustering.replay.points import add_up, locate_points
 from fedforget.clustering.replay.state import SLOT_BLOCK, Points, Sizes, allocate
-from fedforget.clustering.rounding import Rounding
+from fedforget.clustering.rounding import COARSENESS, Rounding
 
 
 class RecordSlots:
@@ -51,9 +52,14 @@ class RecordSlots:
         n, d = values.shape
         self._agreed = rounding
         self._allocate(n, d, ids)
-        slots = self.take(n)
-        self.note(slots, ids, arrival)
-        self.put(slots, values, np.stack(keys, axis=1))
+        del self._free[len(self._free) - n :]
+        points = self.points
+        points.values[:n] = values
+        points.weights[:n] = 1
+        points.keys[:n, 0], points.keys[:n, 1] = keys
+        points.summary["n"] = n
+        self.ids[:n] = ids
+        self.arrival[:n] = arrival
         self.measure()
 
     def _allocate(self, n: int, d: int, ids: Ids) -> None:
@@ -83,7 +89,9 @@ class RecordSlots:
 
     def coordinates(self, slots: Ints) -> Floats:
         """Some records in coordinates."""
-        return self.rounding.coordinates(self.points.values[slots])
+        places = np.empty((len(slots), self.points.values.shape[1]))
+        locate_points(table_of(self.points), slots, places)
+        return places
 
     # -- coming and going ----------------------------------------------------------------------
 
@@ -153,24 +161,49 @@ class RecordSlots:
         points.summary["scale"] = rounding.scale
         self.moments = Moments.none(rounding.shifts)
         self.moments.weight = len(self)
-        self._halves = np.ldexp(1.0, rounding.exponents - 1)
+        self._lowest_large = np.ldexp(1.0, rounding.exponents - COARSENESS)
         self._large = np.zeros(points.values.shape[1], dtype=np.int64)
-        add_up(table_of(points), self._halves, self.moments.sums, self.moments.squares, self._large)
+        sums, squares = self.moments.sums, self.moments.squares
+        add_up(table_of(points), self._lowest_large, sums, squares, self._large)
         points.origin[:] = self.moments.sums // max(len(self), 1)
         points.base[:] = points.origin * rounding.units
         points.summary["radius2"] = points.summary["reach2"] = points.summary["slack"] = 0.0
 
     def _present(self) -> Rounding:
         """The steps that follow from the records that are here."""
+        largest = np.zeros(self.points.values.shape[1])
         # Slots without records hold zeros.
-        highest, lowest = self.points.values.max(axis=0), self.points.values.min(axis=0)
-        return Rounding.of(np.maximum(highest, -lowest))
+        kernels.largest_magnitudes(self.points.values, np.inf, largest)
+        self._is_zero = largest == 0.0
+        return Rounding.of(largest)
 
-    def keep_steps(self, comes: Floats, goes: Floats) -> bool:
-        """Whether the steps stand when values come and go; the count of large values follows."""
+    def steps_stand_with(self, comes: Floats) -> bool:
+        """Whether the steps stand when values come, which are counted."""
         if self._agreed is not None:
             return True
-        fits = bool((np.abs(comes) < 2.0 * self._halves).all())
-        lost = np.count_nonzero(np.abs(goes) >= self._halves, axis=0)
-        self._large += np.count_nonzero(np.abs(comes) >= self._halves, axis=0) - lost
-        return fits and not ((self._large == 0) & (lost > 0)).any()
+        sizes = np.abs(comes)
+        self._large += np.count_nonzero(sizes >= self._lowest_large, axis=0)
+        limits = np.ldexp(self._lowest_large, COARSENESS)
+        limits[self._is_zero] = np.finfo(np.float64).smallest_subnormal
+        return bool((sizes < limits).all())
+
+    def steps_stand_without(self, goes: Ints) -> bool:
+        """Whether the steps stand when the records in some slots, still there, go."""
+        if self._agreed is not None:
+            return True
+        sizes = np.abs(self.points.values[goes])
+        lost = np.count_nonzero(sizes >= self._lowest_large, axis=0)
+        self._large -= lost
+        bare = np.flatnonzero((self._large == 0) & (lost > 0))
+        if len(bare):
+            rest = np.abs(self.points.values[:, bare])
+            rest[goes] = 0.0
+            if rest.any():
+                return False
+            # Where nothing but zeros is left, any step will do.
+            self._is_zero[bare] = True
+            rounding = Rounding.of(np.where(self._is_zero, 0.0, self._lowest_large))
+            if rounding.top != self.rounding.top:
+                return False
+            self.rounding = rounding
+        return True

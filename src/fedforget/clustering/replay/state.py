@@ -111,6 +111,7 @@ SUMMARY = record(n=Int, radius2=Real, reach2=Real, slack=Real, scale=Real)
 ROW_OF_MARGINS = record(spent=Real, cut=Real, listed=Int, usual=Int, debt=Int, price=Int)
 CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
+FOLLOW = record(ratio=Real, constant=Real, by_members=np.bool_)
 POOL = record(free=Int)
 RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
 SEED = record(slot=Int, score=Real, runner_up=Real)
@@ -236,6 +237,14 @@ class Estimates(NamedTuple):
     columns : the estimates of all points for each centre.
     centres : of each centre its ``norm`` |c|^2 and a bound on the ``error`` of its column.
     near, other : a point's estimate for its own centre, and a number not above any of its others.
+
+    The rest is working memory:
+
+    fresh, is_fresh : clusters whose estimates are computed from scratch, listed and marked.
+    vectors : their centres, counted from the origin.
+    follow : how the estimates for another centre follow its moves: they are multiplied by the
+        ``ratio``, and the ``constant`` is added; or that they are computed ``by_members``.
+    one, two : inner products of a block of points with two centres.
     """
 
     features: Annotated[Any, of(Real, "features", "slots")]
@@ -247,6 +256,12 @@ class Estimates(NamedTuple):
     centres: Annotated[Any, of(CENTRE, "rows", "clusters")]
     near: Annotated[Any, of(Single, "rows", "slots")]
     other: Annotated[Any, of(Single, "rows", "slots")]
+    fresh: Annotated[Any, of(Int, "clusters")]
+    is_fresh: Annotated[Any, of(np.bool_, "clusters")]
+    vectors: Annotated[Any, of(Real, "clusters", "features")]
+    follow: Annotated[Any, of(FOLLOW, "clusters")]
+    one: Annotated[Any, of(Real, "tile")]
+    two: Annotated[Any, of(Real, "tile")]
 
 
 class Runs(NamedTuple):
@@ -281,6 +296,7 @@ class Scratch(NamedTuple):
         are not where they were.
     centre, point : one of them, counted from the origin.
     place, other_place : coordinates of a point.
+    steps : a point in whole steps.
     arrivals : of each changed point that comes a ``companion`` that goes, and how far ``apart``
         they are.
     twin : of each cluster, and of slots without a point, the cluster of another restart.
@@ -297,6 +313,7 @@ class Scratch(NamedTuple):
     point: Annotated[Any, of(Real, "features")]
     place: Annotated[Any, of(Real, "features")]
     other_place: Annotated[Any, of(Real, "features")]
+    steps: Annotated[Any, of(Int, "features")]
     arrivals: Annotated[Any, of(ARRIVAL, "slots")]
     twin: Annotated[Any, of(np.int32, "clusters_and_none")]
     candidates: Annotated[Any, of(Int, "candidates")]

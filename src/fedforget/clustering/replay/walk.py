@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.replay.arithmetic import copy, fill, locate, mean_of, take
+from fedforget.clustering.replay.arithmetic import copy, count_steps, fill, locate, mean_of, take
 from fedforget.clustering.replay.estimates import (
     add_point_to_estimates,
     assign_by_estimates,
@@ -39,6 +39,9 @@ from fedforget.clustering.replay.state import (
     Scratch,
 )
 from fedforget.compilation import Function, helper, inlined, kernel
+
+CHANGE, SETTLE = 1, 2
+"""The steps of a replay that concern all restarts; each is taken once."""
 
 
 class Strategy(NamedTuple):
@@ -89,6 +92,8 @@ def replay_by(strategy: Strategy) -> Function:
     values, keys : those of the points that come.
     max_iter, threshold : of Lloyd's iteration; the threshold is negative without a tolerance.
     total : the weight of all points after the change.
+    stages : whether to take the steps CHANGE and SETTLE.
+    first, last : the restarts to walk, without the last.
     """
     _, _, add_point, meet_changes, begin, assign = strategy
     points_of, rows_of, kept_of = part_of(Points), part_of(Assignments), part_of(strategy.part)
@@ -96,21 +101,21 @@ def replay_by(strategy: Strategy) -> Function:
 
     def replay(
         points_table, rows_table, kept_table, runs_table, scratch_table,
-        changed, values, keys, max_iter, total, threshold,
+        changed, values, keys, max_iter, total, threshold, stages, first, last,
     ):  # fmt: skip
         """Let some points change, and bring every recorded restart up to date.  OUT: the state."""
         points, rows, kept = points_of(points_table), rows_of(rows_table), kept_of(kept_table)
         runs, scratch = runs_of(runs_table), scratch_of(scratch_table)
-        scratch.tally.labels = scratch.tally.distances = scratch.tally.rows = 0
 
         # 1. The points change.
-        change_points(points, changed, values, keys)
-        for c in range(changed.shape[0]):
-            if changed[c, 1] == 0:
-                add_point(points, kept, scratch, changed[c, 0])
-        meet_changes(points, scratch, changed)
+        if stages & CHANGE:
+            change_points(points, changed, values, keys)
+            for c in range(changed.shape[0]):
+                if changed[c, 1] == 0:
+                    add_point(points, kept, scratch, changed[c, 0])
+            meet_changes(points, scratch, changed)
 
-        for r in range(runs.restarts.shape[0]):
+        for r in range(first, last):
             # 2. Seeds that no longer win send a restart to a full run.
             restart, seeds = runs.restarts[r], runs.seeds[r]
             if restart.status == READY and not winners_stand(points, changed, r, seeds, scratch):
@@ -120,7 +125,8 @@ def replay_by(strategy: Strategy) -> Function:
                 walk(points, rows, kept, runs, scratch, changed, r, max_iter, threshold)
 
         # 4. The lowest loss.
-        settle_outcomes(points, rows, runs, scratch, total)
+        if stages & SETTLE:
+            settle_outcomes(points, rows, runs, scratch, total)
 
     @inlined
     def walk(points, rows, kept, runs, scratch, changed, r, max_iter, threshold):
@@ -247,10 +253,15 @@ def _total_shift(rows, scratch, above, row, is_old, turn):
 
 @helper
 def _move_clusters(points, sums, scratch):
-    """Carry out the moves.  OUT: sums, of the clusters."""
+    """Carry out the moves.  OUT: sums, of the clusters; scratch."""
+    last = np.int64(-1)
     for p in range(scratch.tally.moves):
         move = scratch.moves[p]
-        take(points, sums[move.cluster], move.slot, move.weight)
+        # A point that leaves a cluster for another moves twice.
+        if move.slot != last:
+            count_steps(points, move.slot, scratch.steps)
+            last = move.slot
+        take(sums[move.cluster], scratch.steps, move.weight)
 
 
 @helper

@@ -1,0 +1,294 @@
+"""What K-means that forgets costs: a fit, one removed record, a batch; and what it finds.
+
+Fits: ``fedforget.KMeans`` and scikit-learn's, one start each, the same tolerance, taking turns over
+several seeds.  Ours records in its fit all that a later ``forget`` needs.  Removals: random records
+one after the other, each timed with reading ``cluster_centers_``, against scikit-learn's fit on
+what is left.  Losses: the mean over many seeds against Lloyd's iteration of scikit-learn from plain
+K-means++ seeds, and against its default, which seeds greedily.
+
+Data are those of ``benchmarks/replay.py`` without their clients, and overlapping blobs.  Name some
+sets to run these alone; ``--quick`` leaves out what takes minutes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+
+import common
+import numpy as np
+from rich.progress import track
+from sklearn.cluster import KMeans as Theirs
+from sklearn.cluster import kmeans_plusplus
+
+from fedforget import KMeans
+from fedforget.warmup import warm_up
+
+REMOVALS = 200
+WARM_UP = 20
+SEEDS = 40
+LONG = 2.0
+"""Seconds of a fit from which fewer fits, removals and seeds are run."""
+
+FIT, WORST_FIT = 1.0, 2.0
+FORGET, WORST_FORGET, BLOBS_FORGET = 40.0, 8.0, 150.0
+LOSS, BATCH, SLOPE, MEMORY = 1.005, 5.0, 0.4, 4.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A set without clients."""
+
+    label: str
+    X: np.ndarray
+    n_clusters: int
+
+
+def blobs(n: int, d: int = 20, k: int = 10) -> np.ndarray:
+    """Overlapping blobs: centres are about four standard deviations apart."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(k, d))
+    return centres[rng.integers(k, size=n)] + rng.normal(0.0, 1.5, size=(n, d))
+
+
+def cases(wanted: set[str], quick: bool) -> list[Case]:
+    found = []
+    for name in common.PAPER_SETS:
+        if (not wanted or name in wanted) and not (quick and name == "femnist"):
+            data = common.load(name)
+            X = np.ascontiguousarray(data.X, dtype=np.float64)
+            found.append(Case(common.label(data), X, data.n_clusters))
+    if not wanted or "blobs" in wanted:
+        n = 100_000 if quick else 1_000_000
+        found.append(Case(f"blobs {n:,} × 20, K = 10", blobs(n), 10))
+    return found
+
+
+def ours(case: Case, seed: int, **options: int) -> KMeans:
+    return KMeans(case.n_clusters, random_state=seed, **options).fit(case.X)
+
+
+def theirs(X: np.ndarray, k: int, seed: int) -> Theirs:
+    return Theirs(k, n_init=1, random_state=seed).fit(X)
+
+
+# -- fits ------------------------------------------------------------------------------------------
+
+
+def others() -> dict[str, object]:
+    """Fits of other libraries, where they are installed."""
+    found = {}
+    if find_spec("sklearnex"):
+        from sklearnex.cluster import KMeans as Intel
+
+        found["scikit-learn-intelex"] = lambda X, k, seed: Intel(
+            k, n_init=1, random_state=seed, algorithm="lloyd"
+        ).fit(X)
+    if find_spec("faiss"):
+        import faiss
+
+        faiss.omp_set_num_threads(1)
+        found["faiss, 25 iterations"] = lambda X, k, seed: faiss.Kmeans(
+            X.shape[1], k, niter=25, seed=seed, max_points_per_centroid=2**31 - 1
+        ).train(X.astype(np.float32))
+    return found
+
+
+def time_fits(case: Case, times: int) -> dict[str, list[float]]:
+    """Seconds of fits, in turns, by library."""
+    X, k = case.X, case.n_clusters
+    sides = {"fedforget": partial(ours, case), "scikit-learn": lambda seed: theirs(X, k, seed)}
+    sides |= {name: partial(fit, X, k) for name, fit in others().items()}
+    seconds = {name: [] for name in sides}
+    for seed in range(times):
+        for name, fit in sides.items():
+            seconds[name].append(common.timed(partial(fit, seed))[1])
+    return seconds
+
+
+# -- removals --------------------------------------------------------------------------------------
+
+
+def removals(model: KMeans, n: int, count: int) -> tuple[list[float], int]:
+    """Seconds of single removals after a warm-up, and how many drew seeds again."""
+    rng = np.random.default_rng(1)
+    seconds, redrawn = [], 0
+    for number, victim in enumerate(rng.permutation(n)[: WARM_UP + count].tolist()):
+
+        def remove(victim: int = victim) -> object:
+            report = model.forget(victim)
+            assert len(model.cluster_centers_)
+            return report
+
+        report, time = common.timed(remove)
+        if number >= WARM_UP:
+            seconds.append(time)
+            redrawn += bool(report.reseeded)
+    return seconds, redrawn
+
+
+def compare(chosen: list[Case]) -> None:
+    """The two tables of fits and removals."""
+    fits = common.table(
+        "a fit, one start", "data", "fedforget", "scikit-learn", "ratio", "target", *others()
+    )
+    forgets = common.table(
+        "one removed record", "data", "median", "mean", "95 %", "redrawn", "fit on the rest",
+        "speed-up", "target",
+    )  # fmt: skip
+    ratios, gains = [], []
+    for case in track(chosen, "fits and removals", console=common.console, transient=True):
+        n = len(case.X)
+        _, first = common.timed(lambda case=case: ours(case, 0))
+        seconds = time_fits(case, 2 if first > LONG else 9)
+        medians = {name: float(np.median(times)) for name, times in seconds.items()}
+        ratios.append(medians["fedforget"] / medians["scikit-learn"])
+        fits.add_row(
+            case.label,
+            common.milliseconds(medians["fedforget"]),
+            common.milliseconds(medians["scikit-learn"]),
+            f"{ratios[-1]:.2f}×",
+            common.verdict(ratios[-1], WORST_FIT, at_least=False),
+            *(common.milliseconds(medians[name]) for name in others()),
+        )
+        times, redrawn = removals(ours(case, 0), n, 50 if first > LONG else REMOVALS)
+        gains.append(medians["scikit-learn"] / float(np.median(times)))
+        target = BLOBS_FORGET if case.label.startswith("blobs 1,") else WORST_FORGET
+        forgets.add_row(
+            case.label,
+            common.milliseconds(float(np.median(times))),
+            common.milliseconds(float(np.mean(times))),
+            common.milliseconds(float(np.percentile(times, 95))),
+            f"{100 * redrawn / len(times):.1f} %",
+            common.milliseconds(medians["scikit-learn"]),
+            f"{gains[-1]:.0f}×",
+            common.verdict(gains[-1], target),
+        )
+    common.console.print(fits)
+    mean = float(np.exp(np.mean(np.log(ratios))))
+    common.console.print(
+        f"geometric mean {mean:.2f}×, target {common.verdict(mean, FIT, at_least=False)}\n"
+    )
+    common.console.print(forgets)
+    mean = float(np.exp(np.mean(np.log(gains))))
+    common.console.print(f"geometric mean {mean:.0f}×, target {common.verdict(mean, FORGET)}\n")
+
+
+# -- more records, and many at once ----------------------------------------------------------------
+
+
+def scale(quick: bool) -> None:
+    """One distribution, more and more records."""
+    rows = common.table("blobs × 20, K = 10: one removal, and a batch of 1,000",
+        "records", "one removal", "batch", "fit", "fit / batch", "target",
+    )  # fmt: skip
+    sizes = (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000)
+    medians = []
+    for n in sizes:
+        case = Case("", blobs(n), 10)
+        fits, single = [], []
+        # Trajectories differ in length from seed to seed.
+        for seed in range(3):
+            model, seconds = common.timed(lambda case=case, seed=seed: ours(case, seed))
+            fits.append(seconds)
+            single += removals(model, n, 50)[0]
+        left = np.setdiff1d(np.arange(n), np.random.default_rng(1).permutation(n)[: WARM_UP + 50])
+        batches = np.random.default_rng(2).permutation(left)[:3000].reshape(3, 1000)
+        many = [common.timed(partial(model.forget, batch))[1] for batch in batches]
+        medians.append(float(np.median(single)))
+        gain = float(np.median(fits) / np.median(many))
+        rows.add_row(
+            f"{n:,}",
+            common.milliseconds(medians[-1]),
+            common.milliseconds(float(np.median(many))),
+            common.milliseconds(float(np.median(fits))),
+            f"{gain:.1f}×",
+            common.verdict(gain, BATCH),
+        )
+    common.console.print(rows)
+    slope = float(np.polyfit(np.log(sizes), np.log(medians), 1)[0])
+    common.console.print(
+        f"log time over log n: slope {slope:.2f},"
+        f" target {common.verdict(slope, SLOPE, at_least=False)}\n"
+    )
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+def losses(chosen: list[Case]) -> None:
+    """Mean losses over many seeds."""
+    rows = common.table(
+        "mean loss over seeds, ours over theirs",
+        "data", "seeds", "from plain K-means++", "target", "scikit-learn's default",
+    )  # fmt: skip
+    for case in track(chosen, "losses", console=common.console, transient=True):
+        X, k = case.X, case.n_clusters
+        _, seconds = common.timed(lambda case=case: ours(case, 0))
+        seeds = SEEDS if seconds < LONG else 3
+        found = {"ours": [], "plain": [], "default": []}
+        for seed in range(seeds):
+            found["ours"].append(ours(case, seed).inertia_)
+            start, _ = kmeans_plusplus(X, k, n_local_trials=1, random_state=seed)
+            found["plain"].append(Theirs(k, init=start, n_init=1).fit(X).inertia_)
+            found["default"].append(theirs(X, k, seed).inertia_)
+        mean = {name: float(np.mean(values)) for name, values in found.items()}
+        ratio = mean["ours"] / mean["plain"]
+        rows.add_row(
+            case.label,
+            str(seeds),
+            f"{ratio:.4f}",
+            common.verdict(ratio, LOSS, at_least=False),
+            f"{mean['ours'] / mean['default']:.4f}",
+        )
+    common.console.print(rows)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def measure(n: int, pipe: Connection) -> None:
+    """In a process of its own: by how much a fit raises the peak."""
+    warm_up()
+    X = blobs(n)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    model = KMeans(10, random_state=0).fit(X)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    pipe.send((1024 * (after - before), X.nbytes, model.n_iter_))
+
+
+def memory(n: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    worker = context.Process(target=measure, args=(n, sender))
+    worker.start()
+    extra, data, n_iter = receiver.recv()
+    worker.join()
+    verdict = common.verdict(extra / data, MEMORY, at_least=False)
+    common.console.print(
+        f"memory of a fit on {n:,} × 20, {n_iter} iterations: {extra / 2**20:,.0f} MiB more,"
+        f" {extra / data:.2f} times X, target {verdict}\n"
+    )
+
+
+def main() -> None:
+    names = set(sys.argv[1:])
+    quick = "--quick" in names
+    names -= {"--quick"}
+    common.heading("K-means that forgets, for one owner")
+    warm_up()
+    chosen = cases(names, quick)
+    compare(chosen)
+    if not names or "blobs" in names:
+        scale(quick)
+        memory(100_000 if quick else 1_000_000)
+    losses(chosen)
+
+
+if __name__ == "__main__":
+    main()
