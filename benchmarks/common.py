@@ -14,6 +14,9 @@ if "numpy" in sys.modules:
     raise ImportError("import benchmarks' common module before numpy, or threads are not pinned")
 
 import platform
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -26,8 +29,9 @@ from fedforget.bench.splits import non_iid
 from fedforget.bench.timing import median_seconds, timed
 
 __all__ = [
-    "PAPER_SETS", "Dataset", "console", "heading", "is_generated", "label", "load",
-    "median_seconds", "milliseconds", "mixture", "table", "timed", "verdict",
+    "PAPER_SETS", "REMOVAL_COLUMNS", "SPEED_UP", "Dataset", "Removals", "console", "heading",
+    "is_generated", "label", "load", "median_seconds", "milliseconds", "mixture", "table", "timed",
+    "verdict",
 ]  # fmt: skip
 
 console = Console(width=110)
@@ -78,6 +82,47 @@ def label(data: Dataset) -> str:
     n, d = data.X.shape
     origin = " (generated)" if is_generated(data) else ""
     return f"{data.name}{origin} {n:,} × {d}, K = {data.n_clusters}"
+
+
+REMOVAL_COLUMNS = (
+    "data", "removal (mean)", "median", "client", "re-seeds", "retraining", "speed-up",
+)  # fmt: skip
+SPEED_UP = 84.0
+"""What the paper reports for a removal against complete retraining, on the mean of its sets."""
+
+
+@dataclass
+class Removals:
+    """Whole removals of single records, timed from the call to the return."""
+
+    seconds: list[float] = field(default_factory=list)
+    server: list[float] = field(default_factory=list)
+    clients: list[float] = field(default_factory=list)
+    reseeds: int = 0
+
+    def forget(self, model: Any, victim: int) -> None:
+        """Let a fitted federation forget one record."""
+        report, seconds = timed(partial(model.forget, victim))
+        self.seconds.append(seconds)
+        self.server.append(report.seconds["server"])
+        self.clients.append(report.seconds["clients"])
+        self.reseeds += bool(report.reseeded)
+
+    def speed_up(self, retraining: list[float]) -> float:
+        """How much faster a removal is, on the mean, than retraining."""
+        return float(np.median(retraining)) / float(np.mean(self.seconds))
+
+    def row(self, data: Dataset, retraining: list[float]) -> tuple[str, ...]:
+        """The cells of :data:`REMOVAL_COLUMNS`."""
+        return (
+            label(data),
+            milliseconds(float(np.mean(self.seconds))),
+            milliseconds(float(np.median(self.seconds))),
+            f"{100 * np.sum(self.clients) / np.sum(self.seconds):.0f} %",
+            f"{100 * self.reseeds / len(self.seconds):.1f} %",
+            milliseconds(float(np.median(retraining))),
+            f"{self.speed_up(retraining):.0f}×",
+        )
 
 
 def table(title: str, *columns: str) -> Table:

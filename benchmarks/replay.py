@@ -17,8 +17,6 @@ What a removal takes that finds those of a full run is shown beside, as "cold".
 from __future__ import annotations
 
 import sys
-from functools import partial
-
 import common
 import numpy as np
 from rich.progress import track
@@ -34,7 +32,6 @@ BLOCK = 50
 FULL_RUNS = 10  # after each block
 COLD = 20  # removals after a full run each
 FULL_SECONDS = 60.0  # after which no more full runs are timed
-SPEED_UP = 84.0
 REPLAY_TARGETS = {"celltype": 20.0, "covtype": 20.0, "gaussian": 20.0, "femnist": 30.0}
 
 
@@ -55,9 +52,8 @@ def main() -> None:
         "data", "bins", "full run", "replay", "95 %", "worst", "cold", "ratio", "target",
     )  # fmt: skip
     whole = common.table(
-        "a whole removal, re-seeds included, against complete retraining",
-        "data", "removal (mean)", "median", "client", "re-seeds", "retraining", "speed-up",
-    )  # fmt: skip
+        "a whole removal, re-seeds included, against complete retraining", *common.REMOVAL_COLUMNS
+    )
     ratios = []
     for name in common.PAPER_SETS:
         if only and name not in only:
@@ -66,18 +62,14 @@ def main() -> None:
         model = methods.ours(data, 0).fit(data.X, clients=data.clients)
         federation = model._federation
         pool = Pool(data, np.random.default_rng(1))
-        replays, removals, clients, reseeds, full = [], [], [], 0, []
+        removals, full = common.Removals(), []
         victims = np.array([pool.draw(1)[0] for _ in range(REMOVALS + COLD)])
         blocks = victims[:REMOVALS].reshape(-1, BLOCK)
         for block in track(
             blocks, name, console=common.console, transient=True, auto_refresh=False
         ):
             for victim in block.tolist():
-                report, seconds = common.timed(partial(model.forget, victim))
-                removals.append(seconds)
-                replays.append(report.seconds["server"])
-                clients.append(report.seconds["clients"])
-                reseeds += bool(report.reseeded)
+                removals.forget(model, victim)
             for _ in range(FULL_RUNS):
                 if sum(full) < FULL_SECONDS:
                     full.append(full_run(federation))
@@ -87,6 +79,7 @@ def main() -> None:
             cold.append(model.forget(victim).seconds["server"])
         times = 1 if sum(full) > FULL_SECONDS else 3
         again = [retraining_seconds(data, seed) for seed in range(times)]
+        replays = removals.server
         median_full, median = float(np.median(full)), float(np.median(replays))
         target = REPLAY_TARGETS.get(name)
         server.add_row(
@@ -100,20 +93,14 @@ def main() -> None:
             f"{median_full / median:.0f}×",
             "" if target is None else common.verdict(median_full / median, target),
         )
-        ratios.append(float(np.median(again)) / float(np.mean(removals)))
-        whole.add_row(
-            common.label(data),
-            common.milliseconds(float(np.mean(removals))),
-            common.milliseconds(float(np.median(removals))),
-            f"{100 * np.sum(clients) / np.sum(removals):.0f} %",
-            f"{100 * reseeds / len(removals):.1f} %",
-            common.milliseconds(float(np.median(again))),
-            f"{ratios[-1]:.0f}×",
-        )
+        ratios.append(removals.speed_up(again))
+        whole.add_row(*removals.row(data, again))
     common.console.print(server)
     common.console.print(whole)
     mean = float(np.mean(ratios))
-    common.console.print(f"mean speed-up {mean:.0f}×, target {common.verdict(mean, SPEED_UP)}")
+    common.console.print(
+        f"mean speed-up {mean:.0f}×, target {common.verdict(mean, common.SPEED_UP)}"
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ LAYERS = [
     {"kernel_cache", "helper_code"},
     {"compilation"},
     {"clustering", "scma"},
-    {"protocol", "configuration", "constraints", "modelling", "report", "warmup"},
+    {"protocol", "configuration", "constraints", "local_clusters", "modelling", "report", "warmup"},
     {"parties"},
     {"runtime"},
     {"estimators"},
@@ -33,6 +33,7 @@ CLUSTERING = [
     {"partition", "record_kmeans"},
     {"grid", "owner", "lattice_kmeans"},
     {"replay"},
+    {"lloyd_clusters"},
 ]
 SCMA = [
     {"kernels"},

@@ -71,7 +71,7 @@ class FederationMachine(RuleBasedStateMachine):
                 "step": st.sampled_from([0.01, 0.2, 1.0]),
                 "shift": st.booleans(),
                 "local_clusters": st.sampled_from([None, 1, 5, {"north": 2, "west": 7}]),
-                "representatives": st.sampled_from(["means", "seeds"]),
+                "representatives": st.sampled_from(["means", "seeds", "lloyd"]),
                 "n_init": st.integers(1, 3),
                 "max_iter": st.sampled_from([1, 300]),
                 "tol": st.sampled_from([0.0, 0.1]),
@@ -229,9 +229,13 @@ TestOwner.settings = settings(max_examples=150, stateful_step_count=20)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, -1])
-def test_parallel_clients_make_no_difference(n_jobs: int, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("what", ["means", "lloyd"])
+def test_parallel_clients_make_no_difference(
+    n_jobs: int, what: str, rng: np.random.Generator
+) -> None:
     X, clients = rng.random((500, 6)), rng.integers(0, 20, 500)
     options = {"n_clusters": 4, "bounds": (0, 1), "step": 0.02, "random_state": 0}
+    options |= {"representatives": what}
     one = FederatedKMeans(**options).fit(X, clients=clients)
     many = FederatedKMeans(**options, n_jobs=n_jobs).fit(X, clients=clients)
     assert federated_state(one) == federated_state(many)
@@ -241,11 +245,13 @@ def test_parallel_clients_make_no_difference(n_jobs: int, rng: np.random.Generat
     assert federated_state(one) == federated_state(many)
 
 
-def test_hundreds_of_features_and_real_magnitudes(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("what", ["means", "lloyd"])
+def test_hundreds_of_features_and_real_magnitudes(what: str, rng: np.random.Generator) -> None:
     """Many features take the path through the matrix product."""
     X = rng.gamma(0.3, 40.0, (300, 400)).clip(max=900.0)
     clients = rng.integers(0, 4, 300)
     options = {"n_clusters": 12, "bounds": (0, 900), "step": 0.01, "n_init": 2, "random_state": 1}
+    options |= {"representatives": what}
     model = FederatedKMeans(**options).fit(X, clients=clients)
     keep = np.ones(300, dtype=bool)
     for _ in range(3):

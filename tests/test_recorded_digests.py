@@ -181,6 +181,10 @@ SCENARIOS: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "seeded 90 x 700, K = 12": lambda: seeded(90, 700, 12),
     "federated": lambda: federated(600, 4, 4),
     "federated, seeds": lambda: federated(600, 4, 4, representatives="seeds"),
+    "federated, lloyd": lambda: federated(600, 4, 4, representatives="lloyd"),
+    "federated, lloyd, many features": lambda: federated(
+        400, 130, 9, representatives="lloyd", scale="box"
+    ),
     "federated, more local clusters": lambda: federated(600, 12, 5, local_clusters=10),
     "federated, uniform": lambda: federated(400, 3, 3, server_points="uniform"),
     "federated, centroids": lambda: federated(400, 3, 3, aggregation="centroids"),

@@ -16,7 +16,7 @@ from fedforget.clustering.partition import FIXED_POINT_BITS, MAX_RECORDS
 from fedforget.clustering.prf import Secret
 from fedforget.digests import Digest
 
-Representatives = Literal["means", "seeds"]
+Representatives = Literal["means", "seeds", "lloyd"]
 ServerPoints = Literal["weighted", "uniform"]
 Lattice = Literal["grid", "fixed-point"]
 Mode = Literal["exact", "paper"]
@@ -28,7 +28,7 @@ class LocalClusters(Protocol):
     """What a report is computed from: the clusters of one owner, without the records."""
 
     @property
-    def seeds(self) -> Floats: ...
+    def centres(self) -> Floats: ...
     @property
     def sizes(self) -> Ints: ...
     @property
@@ -76,10 +76,20 @@ class Configuration:
 
     # -- the client's side ---------------------------------------------------------------------
 
+    @property
+    def tells_every_removal(self) -> bool:
+        """Whether a client reports after every removal.
+
+        In Alg. 4 as printed, one that need not draw again reports nothing.  Complete client
+        training, which the paper compares with, has no such shortcut: every removal trains again.
+        """
+        return self.mode != "paper" or self.representatives == "lloyd"
+
     def representatives_of(self, partition: LocalClusters) -> Ints:
         """The lattice point that stands for each local cluster."""
-        if self.representatives == "seeds":
-            units = self.grid.to_units(partition.seeds)
+        if self.representatives != "means":
+            # Seeds, or where Lloyd's iteration has taken them.
+            units = self.grid.to_units(partition.centres)
             if self.lattice == "fixed-point":
                 return np.floor(units * _FIXED + 0.5).astype(np.int64)
             return self.grid.bins_of_units(units)
@@ -89,7 +99,11 @@ class Configuration:
         return self.grid.bins_of_units(sums / sizes / _FIXED)
 
     def histogram_of(self, partition: LocalClusters) -> Histogram:
-        """What a client reports: the size of each local cluster at its representative."""
+        """What a client reports: the size of each local cluster at its representative.
+
+        A cluster that Lloyd's iteration has left without records keeps its centre; as it has none,
+        nothing is reported of it.
+        """
         return Histogram.of(self.representatives_of(partition), partition.sizes)
 
     # -- the model's coordinates ---------------------------------------------------------------

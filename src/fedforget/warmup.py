@@ -58,7 +58,8 @@ def _run_records() -> None:
     table = RecordTable(values.copy(), ids, keys, ids)
     partition = SeededPartition(table, 2, grid.fixed_point)
     partition.forget(np.flatnonzero(np.isin(table.ids, partition.seed_ids[1:])))
-    partition.learn(values.copy(), ids + 8, keys_of_ids(_SECRET, ids + 8), ids + 8)
+    keys = keys_of_ids(_SECRET, ids + 8)
+    partition.admit(table.append(values, ids + 8, keys, ids + 8), values, keys)
 
 
 def _run_large_data() -> None:

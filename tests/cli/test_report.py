@@ -284,7 +284,7 @@ def test_a_clients_page_has_no_records_and_no_secrets(
         assert digest[:12] not in page
 
 
-@pytest.mark.parametrize("representatives", ["means", "seeds"])
+@pytest.mark.parametrize("representatives", ["means", "seeds", "lloyd"])
 def test_means_are_rounded_and_never_records(
     representatives: Representatives, tmp_path: Path
 ) -> None:
@@ -299,6 +299,23 @@ def test_means_are_rounded_and_never_records(
     assert np.abs(coarse - exact).max() <= 0.005 + 1e-9
     np.testing.assert_allclose(coarse * 100, np.round(coarse * 100), atol=1e-9)
     np.testing.assert_allclose(shown, (0.0, -3.0) + coarse * (120.0, 6.0))
+
+
+def test_a_cluster_without_records_is_not_shown(tmp_path: Path) -> None:
+    """Lloyd's iteration may leave one: it has no mean, and nothing is divided by its size."""
+    folder = make_parties(tmp_path, representatives="lloyd").clients[1]
+    with open_client(folder) as client:
+        stored = client.store.clusters(2)
+        stored.sizes[1] = stored.sums[1] = 0
+        with client.store.transaction():
+            client.store.set_clusters(stored)
+        coarse, _ = rounded_means(client.config, stored)
+        assert np.isfinite(coarse).all()
+    page = report_of(folder)[1]
+    sizes = stored.sizes[stored.sizes > 0]
+    small = int((sizes < SMALLEST_SHOWN).sum())
+    assert (f"{small} with fewer than {SMALLEST_SHOWN} records" in page) == bool(small)
+    assert not re.search(r"\bnan\b", page, re.IGNORECASE)
 
 
 def test_small_clusters_are_counted_but_not_drawn(tmp_path: Path) -> None:

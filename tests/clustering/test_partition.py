@@ -81,7 +81,8 @@ def change_and_compare(n: int, d: int, n_seeds: int, coarse: bool, seed: int) ->
         assert step is None or 0 <= step < n_seeds
         back = np.flatnonzero(~held & (rng.random(n) < 0.5))
         keys = keys_of_ids(SECRET, ids[back])
-        new_rows, _ = partition.learn(values[back], ids[back], keys, back + 1000)
+        new_rows = partition.records.append(values[back], ids[back], keys, back + 1000)
+        partition.admit(new_rows, values[back], keys)
         assert partition.records.ids[new_rows].tolist() == ids[back].tolist()
         held[back] = True
         assert state(partition) == state(fresh(values[held], ids[held], n_seeds))
@@ -106,7 +107,9 @@ def test_a_newcomer_is_noticed_exactly_when_it_would_win(rng: np.random.Generato
         partition = fresh(values[others], ids[others], 6)
         drawn = partition.seed_ids.tolist()
         one = slice(newcomer, newcomer + 1)
-        _, step = partition.learn(values[one], ids[one], keys_of_ids(SECRET, ids[one]), ids[one])
+        keys = keys_of_ids(SECRET, ids[one])
+        rows = partition.records.append(values[one], ids[one], keys, ids[one])
+        step = partition.admit(rows, values[one], keys)
         whole = fresh(values, ids, 6).seed_ids.tolist()
         expected = next((j for j in range(6) if drawn[j] != whole[j]), None)
         assert step == expected
@@ -144,7 +147,10 @@ def test_a_table_that_grows_leaves_nothing_behind() -> None:
     partition = fresh(np.full((4, 2), 0.123456789), np.arange(1, 5), 2)
     before = list(partition.records._columns.values())
     keys = keys_of_ids(SECRET, np.arange(5, 55))
-    partition.learn(np.full((50, 2), 0.5), np.arange(5, 55), keys, np.arange(5, 55))
+    new = np.full((50, 2), 0.5)
+    partition.admit(
+        partition.records.append(new, np.arange(5, 55), keys, np.arange(5, 55)), new, keys
+    )
     assert len(partition) == 54
     for column in before:
         assert not column.any()

@@ -28,6 +28,11 @@ LOCAL = {"east": 7, "north": 1, "south": 3, "west": 40, "annex": 2}
 EXACT = {
     "default": {},
     "seeds": {"representatives": "seeds"},
+    "lloyd": {"representatives": "lloyd"},
+    "lloyd, local dict": {"representatives": "lloyd", "local_clusters": LOCAL},
+    "lloyd, one iteration": {"representatives": "lloyd", "max_iter": 1},
+    "lloyd, tolerant": {"representatives": "lloyd", "tol": 0.05},
+    "lloyd, wide box": {"representatives": "lloyd", "bounds": (-1e6, 1), "step": 2**-24},
     "shifted": {"shift": True},
     "box": {"scale": "box", "bounds": [(0, 1), (-1, 2), (0, 4)]},
     "box shifted seeds": {
@@ -36,10 +41,17 @@ EXACT = {
         "shift": True,
         "representatives": "seeds",
     },
+    "box shifted lloyd": {
+        "scale": "box",
+        "bounds": [(0, 1), (-1, 2), (0, 4)],
+        "shift": True,
+        "representatives": "lloyd",
+    },
     "one bin or three": {"bounds": [(0, 1), (-1, 2), (0, 1)], "step": 1.0},
     "clipped": {"clip": True, "bounds": (0.3, 0.7)},
     "centroids": {"aggregation": "centroids"},
     "centroids of seeds": {"aggregation": "centroids", "representatives": "seeds"},
+    "centroids of lloyd": {"aggregation": "centroids", "representatives": "lloyd"},
     "uniform": {"server_points": "uniform"},
     "uniform shifted": {"server_points": "uniform", "shift": True},
     "local int": {"local_clusters": 8},
@@ -289,7 +301,7 @@ def test_box_measures_losses_in_the_unit_cube_and_centres_in_units():
         (-7.0, {"clip": True}, 0.0),
     ],
 )
-@pytest.mark.parametrize("representatives", ["seeds", "means"])
+@pytest.mark.parametrize("representatives", ["seeds", "means", "lloyd"])
 def test_bins(value, params, centre, representatives):
     params = {"n_clusters": 1, "step": 1 / 8, "representatives": representatives, **params}
     assert federated(**params).fit([[value]]).cluster_centers_.tolist() == [[centre]]
@@ -396,7 +408,9 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("params", [{}, {"representatives": "seeds"}], ids=str)
+@pytest.mark.parametrize(
+    "params", [{}, {"representatives": "seeds"}, {"representatives": "lloyd"}], ids=str
+)
 def test_layout_does_not_matter(snapshot, layout, params):
     model = federated(**params).fit(layout(X), clients=WARDS, ids=IDS)
     assert snapshot(model) == snapshot(fit(**params))
@@ -478,6 +492,8 @@ def test_the_digest_covers_what_influences_the_model():
         {"local_clusters": 9},
         {"local_clusters": 10},
         {"representatives": "seeds"},
+        {"representatives": "lloyd"},
+        {"representatives": "lloyd", "mode": "paper"},
         {"server_points": "uniform"},
         {"mode": "paper"},
         {"n_init": 4},
@@ -557,7 +573,9 @@ def test_forget_learn_and_leave_equal_a_fresh_fit(snapshot, params):
     assert model.get_params() == untouched
 
 
-@pytest.mark.parametrize("params", [{}, {"representatives": "seeds"}], ids=str)
+@pytest.mark.parametrize(
+    "params", [{}, {"representatives": "seeds"}, {"representatives": "lloyd"}], ids=str
+)
 def test_forgetting_any_one_record(snapshot, params):
     model = fit(**params)
     reseeded = 0
@@ -674,6 +692,24 @@ def test_paper_mode_implies_seeds(snapshot):
     seeds, means = fit(representatives="seeds"), fit()
     assert meant.cluster_centers_.tobytes() == seeds.cluster_centers_.tobytes()
     assert meant.cluster_centers_.tobytes() != means.cluster_centers_.tobytes()
+
+
+def test_paper_mode_with_lloyd_is_complete_client_training(snapshot):
+    """Every removal is reported, and the model is the exact one."""
+    params = {"representatives": "lloyd", "mode": "paper"}
+    model, exact = fit(**params), fit(representatives="lloyd")
+    assert model.cluster_centers_.tobytes() == exact.cluster_centers_.tobytes()
+    told = 0
+    for i in range(0, N, 4):
+        held = model._federation.aggregate.total
+        told += not model.forget(IDS[i]).reseeded
+        exact.forget(IDS[i])
+        assert model._federation.aggregate.total == held - 1
+        assert model.cluster_centers_.tobytes() == exact.cluster_centers_.tobytes()
+    assert told, "a client that need not draw again reports, too"
+    rest = np.arange(N) % 4 != 0
+    fresh = federated(**params).fit(X[rest], clients=WARDS[rest], ids=IDS[rest])
+    assert snapshot(model) == snapshot(fresh)
 
 
 def test_paper_mode_runs_the_server_only_after_a_reseed():
@@ -855,7 +891,9 @@ def test_one_cluster_is_the_mean_of_what_is_reported():
     assert model.cluster_centers_.tolist() == [[(0.25 + 2 * 0.75) / 3]]
 
 
-@pytest.mark.parametrize("params", [{}, {"representatives": "seeds"}], ids=str)
+@pytest.mark.parametrize(
+    "params", [{}, {"representatives": "seeds"}, {"representatives": "lloyd"}], ids=str
+)
 def test_equal_records_share_a_centre(params):
     model = federated(n_clusters=3, **params).fit([[0.25, 0.5]] * 6, clients=list("AAABBB"))
     assert model.cluster_centers_.tolist() == [[0.25, 0.5]]

@@ -204,6 +204,10 @@ def _changed(model):
 FITTED = {
     "exact": lambda: federated().fit(X, clients=WARDS, ids=IDS),
     "paper": lambda: federated(mode="paper").fit(X, clients=WARDS, ids=IDS),
+    "lloyd": lambda: federated(representatives="lloyd").fit(X, clients=WARDS, ids=IDS),
+    "paper lloyd": lambda: federated(mode="paper", representatives="lloyd").fit(
+        X, clients=WARDS, ids=IDS
+    ),
     "numbers": lambda: federated().fit(X, clients=np.arange(N) % 3),
     "numbered dict": lambda: federated(local_clusters={0: 1, 1: 9, 2: 4, 7: 2}).fit(
         X, clients=np.arange(N) % 3
@@ -295,6 +299,7 @@ def test_parameters_come_back(model, path):
         {"step": 0.5},
         {"bounds": (0, 9)},
         {"representatives": "seeds"},
+        {"representatives": "lloyd"},
         {"local_clusters": 9},
         {"random_state": 99},
         {"server_points": "uniform"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,13 +35,16 @@ def fixed_point_of(values: np.ndarray) -> np.ndarray:
     )
 
 
-def forgetful_world(folder: Path, *, alone: bool = False) -> tuple[World, dict[str, bytes]]:
+def forgetful_world(
+    folder: Path, *, alone: bool = False, **options: Any
+) -> tuple[World, dict[str, bytes]]:
     """A committed federation in which marked records are forgotten, and what they consist of.
 
     With ``alone``, every record is a cluster whose sum is its values, and the one drawn last is
     forgotten.
     """
-    world = World(folder, FIVE[:4]).set_up()
+    world = World(folder, FIVE[:4]).set_up(federation_file(**options))
+    of_clusters: dict[str, bytes] = {}
     if alone:
         marked, values = [f"MARKED-{number:04}" for number in range(4)], values_of(4, 77)
         world.hold("aarhus", marked, values)
@@ -56,18 +60,21 @@ def forgetful_world(folder: Path, *, alone: bool = False) -> tuple[World, dict[s
             clusters = party.store.clusters(2)
             assert clusters.sizes.tolist() == [1, 1, 1, 1]
             last = marked.index(str(decoded_id(clusters.seed_ids[-1])))
+            of_clusters["centre"] = clusters.centres[-1].astype("<f8").tobytes()
+            of_clusters["sums"] = clusters.sums[-1].astype("<i8").tobytes()
             marked, values = marked[last : last + 1], values[last : last + 1]
         # One after the other, and at once.
         for one in marked[:20]:
             party.forget([one])
         if marked[20:]:
             party.forget(marked[20:])
-    return world, traces(marked, values, fixed_point_of(values))
+    return world, traces(marked, values, fixed_point_of(values)) | of_clusters
 
 
+@pytest.mark.parametrize("what", ["means", "lloyd"])
 @pytest.mark.parametrize("alone", [False, True])
-def test_nothing_is_left(tmp_path: Path, alone: bool) -> None:
-    world, wanted = forgetful_world(tmp_path, alone=alone)
+def test_nothing_is_left(tmp_path: Path, alone: bool, what: str) -> None:
+    world, wanted = forgetful_world(tmp_path, alone=alone, representatives=what)
     # Before the commit already; the directory has been closed since.
     assert not found_in(all_bytes(*world.clients), wanted)
     world.round()

@@ -39,15 +39,17 @@ def digest_of(world: World, name: str = "aarhus") -> str:
         return party.state_digest()
 
 
-def test_two_histories_one_state(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("what", ["means", "lloyd"])
+def test_two_histories_one_state(tmp_path: Path, what: str, seed: int) -> None:
+    file = federation_file(minimum=2, representatives=what)
     rng = np.random.default_rng(seed)
     values = values_of(300, seed)
     ids = [f"P-{number}" if number % 3 else number for number in range(300)]
     texts = [str(one) for one in ids]
     kept = np.sort(rng.choice(300, 180, replace=False))
-    plain = World(tmp_path / "plain", ["aarhus", "bologna"]).set_up()
+    plain = World(tmp_path / "plain", ["aarhus", "bologna"]).set_up(file)
     plain.hold("aarhus", [texts[one] for one in kept], values[kept])
-    other = World(tmp_path / "other", ["aarhus", "bologna"]).set_up()
+    other = World(tmp_path / "other", ["aarhus", "bologna"]).set_up(file)
     gone = np.setdiff1d(np.arange(300), kept)
     # Backwards, in pieces, with ids too long for the first slots, and with wrong values at first.
     order = np.concatenate([gone[:60], kept[::-1], gone[60:]])
@@ -79,7 +81,15 @@ def test_another_secret_another_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"scale": "none"}, {"representatives": "seeds"}, {"shift": True}]
+    "options",
+    [
+        {},
+        {"scale": "none"},
+        {"representatives": "seeds"},
+        {"shift": True},
+        {"representatives": "lloyd"},
+        {"representatives": "lloyd", "scale": "none", "shift": True},
+    ],
 )
 def test_the_model_is_that_of_the_estimator(tmp_path: Path, options: dict) -> None:
     """The same records, secrets and parameters give the same digest, after whatever happened."""
@@ -146,12 +156,12 @@ class Parties(RuleBasedStateMachine):
 
     names = NAMES[:2]
 
-    @initialize()
-    def set_up(self) -> None:
+    @initialize(what=st.sampled_from(["means", "lloyd"]))
+    def set_up(self, what: str) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=memory_folder()))
         self.world = World(self.folder / "world", self.names)
         root = Secret(bytes(range(16)))
-        file = federation_file(public_seed="aa" * 16, minimum=2)
+        file = federation_file(public_seed="aa" * 16, minimum=2, representatives=what)
         self.world.set_up(file)
         self.config = file.configuration()
         for name in self.names:
@@ -246,7 +256,7 @@ class Parties(RuleBasedStateMachine):
 
 
 TestParties = Parties.TestCase
-TestParties.settings = settings(max_examples=12, stateful_step_count=12, derandomize=True)
+TestParties.settings = settings(max_examples=20, stateful_step_count=12, derandomize=True)
 
 
 def test_a_store_grows_by_parts(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from party_world import World, federation_file, memory_folder, table, values_of,
 
 from fedforget.clustering import partition as partition_module
 from fedforget.clustering.grid import Grid
+from fedforget.clustering.lloyd_clusters import LocalKMeans
 from fedforget.clustering.prf import Secret
 from fedforget.parties import store as store_module
 from fedforget.parties.client_party import ClientParty, open_client
@@ -43,7 +44,7 @@ def stored_state(store: Store, n_features: int) -> dict[str, Any]:
         "labels": store.labels_of(rows)[order].tobytes(),
         "seed_ids": clusters.seed_ids,
         "scores": clusters.scores.tobytes(),
-        "seeds": clusters.seeds.tobytes(),
+        "seeds": clusters.centres.tobytes(),
         "sizes": clusters.sizes.tobytes(),
         "sums": clusters.sums.tobytes(),
     }
@@ -123,6 +124,30 @@ def test_several_lost_seeds_keep_those_before_the_first(
     other = world_with(tmp_path / "two", kept)
     with open_client(other.client("aarhus")) as party:
         assert party_state(party) == state
+
+
+@pytest.mark.parametrize("scale", ["box", "none"])
+def test_a_client_that_runs_kmeans_runs_it_again_with_every_change(
+    tmp_path: Path, scale: str
+) -> None:
+    """Whichever record goes, the directory equals one that never held it."""
+    options = {"scale": scale, "representatives": "lloyd"}
+    world = world_with(tmp_path / "one", np.arange(MANY), **options)
+    with open_client(world.client("aarhus")) as party:
+        before = party.store.clusters(2)
+        seeds = [decoded_id(one) for one in before.seed_ids]
+        ordinary = next(f"P-{one}" for one in range(MANY) if f"P-{one}" not in seeds)
+        for number, (victim, step) in enumerate([(ordinary, None), (seeds[2], 3)]):
+            assert party.forget([victim], dry_run=True).reseeded == step
+            assert party.forget([victim]).reseeded == step
+            assert party.audit().passed
+            state = party_state(party)
+            gone = [ordinary, seeds[2]][: number + 1]
+            kept = np.array([one for one in range(MANY) if f"P-{one}" not in gone])
+            other = world_with(tmp_path / f"two-{number}", kept, **options)
+            with open_client(other.client("aarhus")) as twin:
+                assert party_state(twin) == state
+        assert party.histogram().total == MANY - 2
 
 
 @pytest.fixture
@@ -249,30 +274,32 @@ def test_an_import_hashes_an_id_once_per_secret(
     d=st.integers(1, 4),
     n_seeds=st.integers(1, 5),
     coarse=st.booleans(),
+    lloyd=st.booleans(),
     seed=st.integers(0, 2**32),
 )
 def test_whatever_comes_and_goes_the_store_is_that_of_a_fresh_draw(
-    d: int, n_seeds: int, coarse: bool, seed: int
+    d: int, n_seeds: int, coarse: bool, lloyd: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     pool = rng.integers(0, 3, (40, d)) / 2.0 if coarse else rng.random((40, d))
     grid = Grid(np.tile([[0.0, 1.0]], (d, 1)), 0.1)
+    kmeans = LocalKMeans(n_seeds, grid.fixed_point, 300, 0.0) if lloyd else None
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         store = Store(Path(folder) / "changed.sqlite", create=True)
         held = np.empty(0, dtype=np.int64)
         for turn in range(4):
             came = rng.permutation(np.setdiff1d(np.arange(40), held))[: int(rng.integers(1, 12))]
             with store.transaction():
-                _change(store, grid, n_seeds, came, pool, [])
+                _change(store, grid, n_seeds, kmeans, came, pool, [])
             held = np.concatenate([held, came])
             gone = held[rng.random(len(held)) < 0.3]
             with store.transaction():
-                _change(store, grid, n_seeds, held[:0], pool, gone.tolist())
+                _change(store, grid, n_seeds, kmeans, held[:0], pool, gone.tolist())
             held = np.setdiff1d(held, gone)
             fresh = Store(Path(folder) / f"fresh-{turn}.sqlite", create=True)
             with fresh.transaction():
                 fresh.add(encoded_ids(held.tolist()), pool[held])
-                owner = fresh_owner(StoredRecords(fresh, grid, SECRET), n_seeds)
+                owner = fresh_owner(StoredRecords(fresh, grid, SECRET), n_seeds, kmeans)
                 fresh.set_clusters(clusters_of(owner.clusters))
             assert stored_state(store, d) == stored_state(fresh, d)
             fresh.close()
@@ -280,11 +307,17 @@ def test_whatever_comes_and_goes_the_store_is_that_of_a_fresh_draw(
 
 
 def _change(
-    store: Store, grid: Grid, n_seeds: int, came: np.ndarray, pool: np.ndarray, gone: list[int]
+    store: Store,
+    grid: Grid,
+    n_seeds: int,
+    kmeans: LocalKMeans | None,
+    came: np.ndarray,
+    pool: np.ndarray,
+    gone: list[int],
 ) -> None:
     clusters, index = store.clusters(grid.n_features), store.index()
     records = StoredRecords(store, grid, SECRET, len(clusters.seed_ids))
-    owner = standing_owner(records, clusters, index, n_seeds)
+    owner = standing_owner(records, clusters, index, n_seeds, kmeans)
     if len(came):
         ids = encoded_ids(came.tolist())
         owner.admit(store.add(ids, pool[came]), keys_of_stored(SECRET, np.array(ids)))

@@ -38,8 +38,9 @@ from fedforget.clustering.distance import nearest
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import name_some
 from fedforget.clustering.owner import Owner
-from fedforget.clustering.partition import FIXED_POINT_BITS
+from fedforget.clustering.partition import FIXED_POINT_BITS, SeededPartition
 from fedforget.clustering.prf import Secret
+from fedforget.clustering.records import RecordTable
 from fedforget.constraints import checked, parse_bounds
 from fedforget.errors import UnknownIdError
 
@@ -118,7 +119,7 @@ class QKMeans:
         phases = generator(self.seed).random((self.max_iter, d))
         self._phases: Floats = phases - 0.5
         units = np.ascontiguousarray(self._grid.to_units(values))
-        self._owner = Owner.without_records(secret, d, self.n_clusters)
+        self._owner = Owner(secret, SeededPartition(RecordTable.empty(d), self.n_clusters))
         self._owner.learn(units, ids, ids.copy())
         self._train()
         return self
@@ -143,7 +144,7 @@ class QKMeans:
     def _train(self) -> None:
         """Quantised Lloyd iteration from the seeds of the records now held."""
         values = self._owner.records.values
-        centres = self._owner.clusters.seeds
+        centres = self._owner.clusters.centres
         labels, d2 = nearest(values, centres)
         self._first_loss = loss = _integer_loss(d2, values.shape[1])
         self.steps: list[LossStep] = []
@@ -168,7 +169,7 @@ class QKMeans:
         if not len(self._owner):
             return False
         d = gone.shape[1]
-        centres = self._owner.clusters.seeds
+        centres = self._owner.clusters.centres
         labels, d2 = nearest(gone, centres)
         first = loss = self._first_loss - _integer_loss(d2, d)
         loss_before = self._first_loss

@@ -279,8 +279,8 @@ def client_page(party: client_party.ClientParty) -> str:
     if federation is None:
         return _page("client", party.name, federation=None, status=status)
     stored = party.store.clusters(len(federation.features))
-    # Numbered from 1, in the order of the draw.
-    everyone = [Cluster(number, int(size)) for number, size in enumerate(stored.sizes, 1)]
+    # Numbered from 1, in the order of the draw.  Lloyd's iteration may leave some without records.
+    everyone = [Cluster(number, int(size)) for number, size in enumerate(stored.sizes, 1) if size]
     return _page(
         "client",
         party.name,
@@ -314,7 +314,8 @@ def rounded_means(config: Configuration, clusters: Clusters) -> tuple[Floats, Fl
     means would do.  The representatives themselves are of no use: they can be records.
     """
     grid = replace(config.grid, step=max(config.grid.step, FINEST_MEAN))
-    units = clusters.sums / clusters.sizes[:, np.newaxis] / 2.0**FIXED_POINT_BITS
+    # A cluster without records has no mean, and is never shown.
+    units = clusters.sums / np.maximum(clusters.sizes, 1)[:, np.newaxis] / 2.0**FIXED_POINT_BITS
     return grid.from_units(grid.units_of_bins(grid.bins_of_units(units)))
 
 
@@ -326,7 +327,7 @@ def _picture_of_client(
     if not large.any():
         return None
     marks, centres = rounded_means(config, stored)
-    drawn = [cluster for cluster, fits in zip(everyone, large, strict=True) if fits]
+    drawn = [cluster for cluster in everyone if cluster.size >= SMALLEST_SHOWN]
     labels = np.array([cluster.number for cluster in drawn], dtype=np.int32)
     return Picture(drawn, centres[large], marks[large], marks[large], stored.sizes[large], labels)
 

@@ -41,7 +41,7 @@ def init(
     ] = None,
     scale: Annotated[str, typer.Option(help="none, or box: each feature by its range.")] = "box",
     representatives: Annotated[
-        str, typer.Option(help="means, or seeds as in the paper.")
+        str, typer.Option(help="means, seeds as in the paper, or lloyd: K-means of each client.")
     ] = "means",
     server_points: Annotated[str, typer.Option(help="weighted or uniform.")] = "weighted",
     shift: Annotated[bool, typer.Option("--shift", help="Shift the grid at random.")] = False,

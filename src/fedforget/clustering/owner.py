@@ -9,15 +9,68 @@ to them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, Protocol
 
 import numpy as np
 
-from fedforget.arrays import Floats, Ints
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.ids import Ids, keys_of_ids
-from fedforget.clustering.partition import FixedPoint, R, SeededPartition
+from fedforget.clustering.partition import R
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
+
+
+class OwnedClusters(Protocol[R]):
+    """What an owner asks of its clusters, however they are found.
+
+    A record belongs to the cluster whose centre is the nearest.  After every call everything is
+    what it would be with clusters that are new, of the records now held.
+    """
+
+    @property
+    def records(self) -> R:
+        """The records, which belong to the clusters."""
+
+    @property
+    def n_seeds(self) -> int:
+        """How many clusters there are, unless there are fewer distinct records."""
+
+    @property
+    def seed_ids(self) -> Ids:
+        """The ids of the records that were drawn as seeds, in the order of drawing."""
+
+    @property
+    def centres(self) -> Floats:
+        """(k, d) in the space of the records."""
+
+    @property
+    def sizes(self) -> Ints:
+        """Each cluster's number of records."""
+
+    @property
+    def sums(self) -> Ints:
+        """Each cluster's integer sum, where such sums are kept."""
+
+    def of(self, records: R) -> OwnedClusters[R]:
+        """Clusters of the same kind, of other records."""
+
+    def labels_of(self, rows: Ints) -> Labels:
+        """The clusters of some records."""
+
+    def first_lost(self, rows: Ints) -> int | None:
+        """The first step, from 0, whose seed is among these rows; None if the seeds would stand."""
+
+    def forget(self, rows: Ints) -> tuple[Ints, int | None]:
+        """Erase records; returns the rows into which others moved, and the first step drawn again.
+
+        None if the seeds stand.
+        """
+
+    def admit(self, rows: Ints, values: Floats, keys: Keys) -> int | None:
+        """Count records that lie in ``records`` already; returns the first step drawn again."""
+
+    def erase(self) -> None:
+        """Overwrite all records, for good."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +96,12 @@ class Owner(Generic[R]):
     clusters : the clusters, with the records.
     """
 
-    def __init__(self, secret: Secret, clusters: SeededPartition[R]) -> None:
+    def __init__(self, secret: Secret, clusters: OwnedClusters[R]) -> None:
         self.secret = secret
         self.clusters = clusters
 
-    @classmethod
-    def without_records(
-        cls, secret: Secret, n_features: int, n_seeds: int, fixed_point: FixedPoint | None = None
-    ) -> Owner[RecordTable]:
-        """An owner of nothing yet, whose records will live in memory."""
-        clusters = SeededPartition(RecordTable.empty(n_features), n_seeds, fixed_point)
-        return Owner(secret, clusters)
-
     def __len__(self) -> int:
-        return len(self.clusters)
+        return len(self.records)
 
     @property
     def records(self) -> R:
@@ -80,9 +125,9 @@ class Owner(Generic[R]):
         """Add records, which the owner takes over; ``keys`` where they are known already."""
         keys = self.keys_of(ids) if keys is None else keys
         if len(self) or not len(ids):
-            return Change(*self.clusters.learn(values, ids, keys, arrival))
-        table = RecordTable(values, ids, keys, arrival)
-        self.clusters = SeededPartition(table, self.clusters.n_seeds, self.clusters.fixed_point)
+            rows = self.records.append(values, ids, keys, arrival)
+            return Change(rows, self.clusters.admit(rows, values, keys))
+        self.clusters = self.clusters.of(RecordTable(values, ids, keys, arrival))
         return Change(np.arange(len(ids)), 0)
 
     def admit(self, rows: Ints, keys: Keys) -> Change:

@@ -52,13 +52,13 @@ class StandingClusters:
     ----------
     seed_rows : the seeds' rows, in the order of drawing.
     scores : their winning scores.
-    seeds : (k, d) their values.
+    centres : (k, d) the points that records are nearest to.
     sizes, sums : each cluster's number of records and integer sum.
     """
 
     seed_rows: Ints
     scores: Floats
-    seeds: Floats
+    centres: Floats
     sizes: Ints
     sums: Ints
 
@@ -98,7 +98,7 @@ class SeededPartition(Generic[R]):
         self.n_seeds = n_seeds
         self.fixed_point = fixed_point
         drawn = _no_clusters() if standing is None else standing
-        self._seed_rows, self.scores, self.seeds = drawn.seed_rows, drawn.scores, drawn.seeds
+        self._seed_rows, self.scores, self.seeds = drawn.seed_rows, drawn.scores, drawn.centres
         self.sizes, self.sums = drawn.sizes, drawn.sums
         if standing is None:
             table = records.in_memory(self.seeds)
@@ -107,10 +107,27 @@ class SeededPartition(Generic[R]):
     def __len__(self) -> int:
         return len(self.records)
 
+    def of(self, records: R) -> SeededPartition[R]:
+        """The same for other records."""
+        return SeededPartition(records, self.n_seeds, self.fixed_point)
+
+    @property
+    def centres(self) -> Floats:
+        """The points that records are nearest to: the seeds."""
+        return self.seeds
+
     @property
     def seed_ids(self) -> Ids:
         """The seeds' ids, in the order of drawing."""
         return self.records.ids_of(self._seed_rows)
+
+    def labels_of(self, rows: Ints) -> Labels:
+        """The clusters of some records."""
+        return self.records.labels_of(rows)
+
+    def erase(self) -> None:
+        """Overwrite the records, for good."""
+        self.records.erase()
 
     # -- forgetting and learning ---------------------------------------------------------------
 
@@ -142,15 +159,11 @@ class SeededPartition(Generic[R]):
             self._redraw(kept)
         return holes, kept
 
-    def learn(
-        self: SeededPartition[RecordTable], values: Floats, ids: Ids, keys: Keys, arrival: Ints
-    ) -> tuple[Ints, int | None]:
-        """Add records; returns their rows, and the first step drawn again (None: seeds stand)."""
-        rows = self.records.append(values, ids, keys, arrival)
-        return rows, self.admit(rows, values, keys)
-
     def admit(self, rows: Ints, values: Floats, keys: Keys) -> int | None:
-        """Count records that lie in ``records`` already; returns the first step drawn again."""
+        """Count records that lie in ``records`` already; returns the first step drawn again.
+
+        None if the seeds stand.
+        """
         n, n_drawn = len(values), len(self.scores)
         step = np.empty(n, dtype=np.int64)
         d2, label = np.empty(n), np.empty(n, dtype=np.int32)

@@ -39,6 +39,9 @@ class OwnedRecords(Protocol):
     def remove(self, rows: Ints) -> tuple[Ints, Ints]:
         """Erase rows (distinct, sorted).  Returns the rows that others fill now, and from where."""
 
+    def erase(self) -> None:
+        """Overwrite everything."""
+
     def in_memory(self, seeds: Floats) -> RecordTable:
         """All the records, each with its cluster; the clusters have these seeds."""
 

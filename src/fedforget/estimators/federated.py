@@ -18,7 +18,7 @@ from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import Ids, name_some, parse_ids
 from fedforget.clustering.losses import induced_labels, induced_loss
 from fedforget.clustering.prf import Secret
-from fedforget.configuration import Configuration
+from fedforget.configuration import Configuration, Representatives
 from fedforget.constraints import (
     K_MEANS,
     Choice,
@@ -76,8 +76,11 @@ class FederatedKMeans(CentreEstimator):
     local_clusters : int or mapping from client to int, default=None
         How many clusters a client reports; K if left out.  More give a better model and are drawn
         again more often.
-    representatives : {"means", "seeds"}, default="means"
+    representatives : {"means", "seeds", "lloyd"}, default="means"
         What stands for a local cluster: the mean of its records, or the seed (a record) itself.
+        With ``"lloyd"`` each client runs K-means of its own, the better of two starts of K-means++
+        and Lloyd's iteration, and reports its centres: the paper's complete client training.  The
+        model is better, and forgetting takes longer, but is exact all the same.
     aggregation : {"plain", "scma", "secure", "centroids"}, default="plain"
         ``"plain"`` adds the histograms up in the clear; ``"scma"`` adds up their encodings and
         decodes the sum; ``"secure"`` runs the whole protocol, in which the server sees masked
@@ -87,15 +90,17 @@ class FederatedKMeans(CentreEstimator):
         ``"paper"`` follows the paper's Alg. 4 as printed, for comparison: seeds represent, and a
         client that need not draw again after ``forget`` reports nothing, so that the server keeps
         counting what it has forgotten.  ``learn``, which the paper does not have, always reports.
+        With ``representatives="lloyd"`` it is the paper's complete client training, in which every
+        removal is reported: the model is that of ``"exact"``.
     server_points : {"weighted", "uniform"}, default="weighted"
         Whether the server clusters weighted bin centres, or draws points uniformly in the bins.
     n_init : int, default=10
         Restarts at the server.
     max_iter : int, default=300
-        Most Lloyd iterations of a restart.
+        Most Lloyd iterations of a restart; at the clients, too, where they iterate.
     tol : float, default=0.0
-        Stop when the squared shifts of all centres together are at most this, relative to the
-        mean variance of a feature; 0 iterates until no label changes.
+        Stop, likewise, when the squared shifts of all centres together are at most this, relative
+        to the mean variance of a feature; 0 iterates until no label changes.
     n_jobs : int, default=None
         Clients that work at a time, in threads.  The result is the same for any number.
     random_state : int, RandomState or None, default=None
@@ -115,7 +120,7 @@ class FederatedKMeans(CentreEstimator):
         Each record's id and client.
     seed_ids_ : dict from client to ndarray
         The ids of each client's seeds, in the order of drawing: the records whose removal makes
-        that client draw again.
+        that client draw again.  With ``representatives="lloyd"``, those of its better start.
     bounds_ : ndarray of shape (n_features, 2)
         The bounds in force.
     step_ : float
@@ -148,7 +153,7 @@ class FederatedKMeans(CentreEstimator):
         "shift": Flag(),
         "clip": Flag(),
         "local_clusters": OrNone(CountPerClient()),
-        "representatives": Choice(("means", "seeds")),
+        "representatives": Choice(("means", "seeds", "lloyd")),
         "aggregation": Choice(tuple(SUMS)),
         "mode": Choice(("exact", "paper")),
         "server_points": Choice(("weighted", "uniform")),
@@ -444,7 +449,8 @@ class FederatedKMeans(CentreEstimator):
     def induced_labels_(self) -> Labels:
         labels: Labels = self._fitted.gather(
             lambda client: induced_labels(
-                client.owner.records.label, self._federation.global_of_local(client)
+                client.owner.clusters.labels_of(np.arange(len(client.owner))),
+                self._federation.global_of_local(client),
             ),
             np.int32,
         )[self._order()]
@@ -556,7 +562,7 @@ def _configuration(
         n_clusters=given["n_clusters"],
         local_clusters=given["local_clusters"] or given["n_clusters"],
         grid=Grid(bounds, step, given["scale"], shift_seed),
-        representatives="seeds" if given["mode"] == "paper" else given["representatives"],
+        representatives=_representatives(given),
         lattice="fixed-point" if given["aggregation"] == "centroids" else "grid",
         server_points=given["server_points"],
         mode=given["mode"],
@@ -565,6 +571,12 @@ def _configuration(
         tol=given["tol"],
         public_seed=public_seed,
     )
+
+
+def _representatives(given: Mapping[str, Any]) -> Representatives:
+    """What the paper's modes report: seeds, or the centres of complete client training."""
+    asked: Representatives = given["representatives"]
+    return "seeds" if given["mode"] == "paper" and asked == "means" else asked
 
 
 def _conversion(grid: Grid, clip: bool) -> Callable[[Floats], Floats]:

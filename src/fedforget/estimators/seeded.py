@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.ids import Ids, smallest_id
-from fedforget.clustering.owner import Owner
+from fedforget.clustering.owner import OwnedClusters, Owner
 from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.race import copy_and_start
@@ -142,7 +142,7 @@ class SeededKMeans(OwnerEstimator):
         return np.argsort(self._records.arrival)
 
     @property
-    def _fitted(self) -> SeededPartition[RecordTable]:
+    def _fitted(self) -> OwnedClusters[RecordTable]:
         self._check_fitted()
         return self._owner.clusters
 
@@ -151,11 +151,11 @@ class SeededKMeans(OwnerEstimator):
         return self._fitted.records
 
     def _centres(self) -> Floats:
-        return self._fitted.seeds
+        return self._fitted.centres
 
     @property
     def cluster_centers_(self) -> Floats:
-        return self._fitted.seeds.copy()
+        return self._fitted.centres.copy()
 
     @property
     def seed_ids_(self) -> Ids:
@@ -167,7 +167,7 @@ class SeededKMeans(OwnerEstimator):
 
     @property
     def n_iter_(self) -> int:
-        return len(self._fitted.scores)
+        return len(self._fitted.sizes)
 
     @property
     def labels_(self) -> Labels:
@@ -217,5 +217,5 @@ class SeededKMeans(OwnerEstimator):
     def _digest(self) -> str:
         partition = self._fitted
         digest = Digest("seeded").field("n_clusters", partition.n_seeds)
-        digest.array("seeds", partition.seeds).array("sizes", partition.sizes)
+        digest.array("seeds", partition.centres).array("sizes", partition.sizes)
         return digest.hex()

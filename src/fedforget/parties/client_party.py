@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -17,12 +17,13 @@ from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import IdIndex, Ids, name_some, parse_ids
-from fedforget.clustering.owner import Owner
-from fedforget.clustering.partition import SeededPartition
+from fedforget.clustering.owner import OwnedClusters, Owner
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.digests import Digest
 from fedforget.errors import DuplicateIdError, UnknownIdError
+from fedforget.local_clusters import clusters_of as local_clusters_of
+from fedforget.local_clusters import local_kmeans
 from fedforget.parties import receipts
 from fedforget.parties.database import ErasureError, erase_database
 from fedforget.parties.errors import ClientError
@@ -75,6 +76,9 @@ from fedforget.protocol.joining import (
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.text import check_name
+
+if TYPE_CHECKING:
+    from fedforget.clustering.lloyd_clusters import LocalKMeans
 
 STORE = "client.sqlite"
 IDENTITY = "identity.key"
@@ -337,6 +341,12 @@ class ClientParty:
     def _n_seeds(self) -> int:
         return self.config.local_clusters_of(self.name)
 
+    @property
+    def _kmeans(self) -> LocalKMeans | None:
+        """K-means of this client, where clients run it."""
+        lloyd = self.config.representatives == "lloyd"
+        return local_kmeans(self.config, self.name) if lloyd else None
+
     def _records(
         self, n_clusters: int = 0, known: tuple[Ints, Keys] | None = None
     ) -> StoredRecords:
@@ -350,19 +360,19 @@ class ClientParty:
     ) -> Owner[StoredRecords]:
         """This client with the clusters that are stored; ``rows`` says where the seeds are."""
         records = self._records(len(clusters.seed_ids), known)
-        return standing_owner(records, clusters, rows, self._n_seeds)
+        return standing_owner(records, clusters, rows, self._n_seeds, self._kmeans)
 
     def _draw_afresh(self, known: tuple[Ints, Keys] | None = None) -> None:
         """Store the state that follows from the records."""
-        owner = fresh_owner(self._records(known=known), self._n_seeds)
+        owner = fresh_owner(self._records(known=known), self._n_seeds, self._kmeans)
         self.store.set_clusters(clusters_of(owner.clusters))
 
-    def _partition_of(self, ids: EncodedIds, values: Floats) -> SeededPartition[RecordTable]:
-        """The clusters of records, drawn afresh and stored nowhere; takes ``values`` over."""
-        grid = self.config.grid
+    def _clusters_of(self, ids: EncodedIds, values: Floats) -> OwnedClusters[RecordTable]:
+        """The clusters of records, found afresh and stored nowhere; takes ``values`` over."""
+        clustered = clustered_in_place(self.config.grid, values)
         keys = keys_of_stored(self._secret, ids)
-        table = RecordTable(clustered_in_place(grid, values), ids, keys, np.arange(len(ids)))
-        return SeededPartition(table, self._n_seeds, grid.fixed_point)
+        table = RecordTable(clustered, ids, keys, np.arange(len(ids)))
+        return local_clusters_of(self.config, self.name, table)
 
     def forget(self, ids: Any, *, dry_run: bool = False) -> Forgotten:
         """Erase records; when this returns they are gone, and the change waits for a round."""
@@ -435,7 +445,7 @@ class ClientParty:
             ids = list(self.store.index())
             records = len(ids)
             if records:
-                self.store.clear()
+                self._records().erase()
                 request = self.store.add_request(now(), records, None, b"", 1)
                 suppression.begin_forgetting(np.array(ids, dtype=np.bytes_), request.name)
             self._store_ledger(structs.replace(ledger, leaving=Leaving(alone)))
@@ -643,12 +653,12 @@ class ClientParty:
         records = _records_digest(ids, values, order)
         labels = self.store.labels_of(rows)[order]
         clusters = self.store.clusters(self._n_features)
-        partition = self._partition_of(ids, values)
-        fresh = partition.records.label[order]
+        again = self._clusters_of(ids, values)
+        fresh = again.labels_of(order)
         return Audit(
             records=len(ids),
             stored=_state_digest(records, labels, clusters),
-            fresh=_state_digest(records, fresh, clusters_of(partition)),
+            fresh=_state_digest(records, fresh, clusters_of(again)),
             problems=tuple(self._problems()),
         )
 
@@ -861,6 +871,5 @@ def _state_digest(records: str, labels: Labels, clusters: Clusters) -> str:
     digest.array("labels", labels.astype(np.int32))
     for seed in clusters.seed_ids:
         digest.field("seed", seed)
-    for name in ("scores", "seeds", "sizes", "sums"):
-        digest.array(name, getattr(clusters, name))
-    return digest.hex()
+    digest.array("scores", clusters.scores).array("seeds", clusters.centres)
+    return digest.array("sizes", clusters.sizes).array("sums", clusters.sums).hex()

@@ -73,7 +73,7 @@ class Clusters:
 
     seed_ids: list[bytes]
     scores: Floats
-    seeds: Floats
+    centres: Floats
     sizes: Ints
     sums: Ints
 
@@ -330,7 +330,7 @@ class Store(Database):
                     seed,
                     float(clusters.scores[step]),
                     int(clusters.sizes[step]),
-                    clusters.seeds[step].astype("<f8").tobytes(),
+                    clusters.centres[step].astype("<f8").tobytes(),
                     clusters.sums[step].astype("<i8").tobytes(),
                 )
                 for step, seed in enumerate(clusters.seed_ids)

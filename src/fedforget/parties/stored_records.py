@@ -1,13 +1,13 @@
 """The records of an owner that live in a client's store.
 
 While the seeds stand, only the rows that come or go are read.  A draw reads all of them, and writes
-the labels that changed.
+the labels that changed.  Where clients run K-means of their own, every change reads all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.distance import pairwise
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Ids
-from fedforget.clustering.owner import Owner
+from fedforget.clustering.owner import OwnedClusters, Owner
 from fedforget.clustering.partition import SeededPartition, StandingClusters
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.parties.store import Clusters, EncodedIds, Store, StoreError, keys_of_stored
 from fedforget.parties.tables import ROWS_AT_A_TIME
+
+if TYPE_CHECKING:
+    from fedforget.clustering.lloyd_clusters import LocalKMeans
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
@@ -77,6 +80,9 @@ class StoredRecords:
         self.store.remove(rows, self.grid.n_features)
         return _NO_ROWS, _NO_ROWS
 
+    def erase(self) -> None:
+        self.store.clear()
+
     # -- a draw --------------------------------------------------------------------------------
 
     def in_memory(self, seeds: Floats) -> RecordTable:
@@ -115,31 +121,124 @@ class StoredRecords:
         self.store.set_labels(self._rows[changed], table.label[changed])
 
 
+class StoredLloydClusters:
+    """Clusters by K-means of the records' owner, run again with every change.
+
+    Trajectories are never stored: they would take longer to write and to read than a run.
+
+    Parameters
+    ----------
+    records : the records.
+    task : what is to be computed.
+    stored : where given, the clusters of these records as they were; nothing is run then.
+    """
+
+    def __init__(
+        self, records: StoredRecords, task: LocalKMeans, stored: Clusters | None = None
+    ) -> None:
+        self.records = records
+        self.task = task
+        self._found = self._run() if stored is None else stored
+
+    def _run(self) -> Clusters:
+        """Cluster all records; their labels are stored."""
+        from fedforget.clustering.lloyd_clusters import LloydClusters
+
+        table = self.records.in_memory(np.empty((0, self.records.grid.n_features)))
+        fresh = LloydClusters(table, self.task)
+        table.label[:] = fresh.labels_of(np.arange(len(table)))
+        self.records.keep(table)
+        return clusters_of(fresh)
+
+    def of(self, records: StoredRecords) -> StoredLloydClusters:
+        """The same for other records."""
+        return StoredLloydClusters(records, self.task)
+
+    @property
+    def n_seeds(self) -> int:
+        return self.task.n_clusters
+
+    @property
+    def seed_ids(self) -> Ids:
+        """The seeds' ids, in the order of drawing."""
+        return np.array(self._found.seed_ids, dtype=np.bytes_)
+
+    @property
+    def centres(self) -> Floats:
+        return self._found.centres
+
+    @property
+    def sizes(self) -> Ints:
+        return self._found.sizes
+
+    @property
+    def sums(self) -> Ints:
+        return self._found.sums
+
+    def labels_of(self, rows: Ints) -> Labels:
+        """The clusters of some records."""
+        return self.records.labels_of(rows)
+
+    def first_lost(self, rows: Ints) -> int | None:
+        """The first step whose seed is among these rows; None if the seeds would stand."""
+        from fedforget.clustering.lloyd_clusters import first_among
+
+        return first_among(self.seed_ids, self.records.ids_of(rows))
+
+    def forget(self, rows: Ints) -> tuple[Ints, int | None]:
+        """Erase records; returns no rows, as none moves, and the first step drawn again."""
+        lost = self.first_lost(rows)
+        moved, _ = self.records.remove(rows)
+        self._found = self._run()
+        return moved, lost
+
+    def admit(self, rows: Ints, values: Floats, keys: Keys) -> int | None:
+        """Count records that lie in the store already; returns the first step drawn again."""
+        self._found = self._run()
+        return self.first_lost(rows)
+
+    def erase(self) -> None:
+        """Overwrite the records, for good."""
+        self.records.erase()
+
+
 def standing_owner(
-    records: StoredRecords, stored: Clusters, rows: Mapping[bytes, int], n_seeds: int
+    records: StoredRecords,
+    stored: Clusters,
+    rows: Mapping[bytes, int],
+    n_seeds: int,
+    kmeans: LocalKMeans | None = None,
 ) -> Owner[StoredRecords]:
     """The owner of stored records with the clusters that are stored for them.
 
-    ``rows`` says where at least the seeds are.
+    ``rows`` says where at least the seeds are; ``kmeans`` is given where owners run K-means.
     """
     try:
         seed_rows = np.array([rows[seed] for seed in stored.seed_ids], dtype=np.int64)
     except KeyError:
         raise _foreign_clusters(records.store) from None
-    standing = StandingClusters(seed_rows, stored.scores, stored.seeds, stored.sizes, stored.sums)
+    if kmeans is not None:
+        return Owner(records.secret, StoredLloydClusters(records, kmeans, stored))
+    standing = StandingClusters(seed_rows, stored.scores, stored.centres, stored.sizes, stored.sums)
     fixed_point = records.grid.fixed_point
     return Owner(records.secret, SeededPartition(records, n_seeds, fixed_point, standing=standing))
 
 
-def fresh_owner(records: StoredRecords, n_seeds: int) -> Owner[StoredRecords]:
-    """The owner of stored records, whose seeds are drawn now."""
+def fresh_owner(
+    records: StoredRecords, n_seeds: int, kmeans: LocalKMeans | None = None
+) -> Owner[StoredRecords]:
+    """The owner of stored records, whose clusters are found now."""
+    if kmeans is not None:
+        return Owner(records.secret, StoredLloydClusters(records, kmeans))
     return Owner(records.secret, SeededPartition(records, n_seeds, records.grid.fixed_point))
 
 
-def clusters_of(partition: SeededPartition[Any]) -> Clusters:
+def clusters_of(clusters: OwnedClusters[Any]) -> Clusters:
     """Clusters as the store keeps them."""
-    seeds: list[bytes] = partition.seed_ids.tolist()
-    return Clusters(seeds, partition.scores, partition.seeds, partition.sizes, partition.sums)
+    seeds: list[bytes] = clusters.seed_ids.tolist()
+    # Newcomers are compared with the winners' scores only while seeds are all there is.
+    scores = clusters.scores if isinstance(clusters, SeededPartition) else np.zeros(len(seeds))
+    return Clusters(seeds, scores, clusters.centres, clusters.sizes, clusters.sums)
 
 
 def _foreign_clusters(store: Store) -> StoreError:

@@ -23,6 +23,7 @@ from fedforget.clustering.owner import Change, Owner
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.configuration import Configuration
+from fedforget.local_clusters import new_owner
 from fedforget.modelling import new_server
 from fedforget.report import Name, Report, Stopwatch, Verb
 from fedforget.runtime.sums import SUMS, Contribution
@@ -175,8 +176,7 @@ class LocalFederation:
                 continue
             if step is not None:
                 reseeded[client.name] = step
-            # Alg. 4 as printed: a client that did not draw again reports nothing.
-            if step is not None or self.config.mode != "paper":
+            if step is not None or self.config.tells_every_removal:
                 changed.append(client)
         return self._update_model(
             watch,
@@ -200,12 +200,7 @@ class LocalFederation:
 
     def _enrol(self, name: Name) -> SimulatedClient:
         grid = self.config.grid
-        owner = Owner.without_records(
-            self.root.derive("client", encode_id(name)),
-            grid.n_features,
-            self.config.local_clusters_of(name),
-            grid.fixed_point,
-        )
+        owner = new_owner(self.config, name, self.root.derive("client", encode_id(name)))
         client = SimulatedClient(name, self._next_number, owner, Histogram(grid.n_features))
         self._next_number += 1
         self.clients[name] = self._by_number[client.number] = client
@@ -245,7 +240,7 @@ class LocalFederation:
             self.model = self.server.update(self.aggregate, delta)
         watch.lap("server")
         for client in gone:
-            client.owner.records.erase()
+            client.owner.clusters.erase()
         return Report(
             verb,
             removed=removed,

@@ -12,6 +12,10 @@ SINGLE = 2.0**-23
 """Twice the unit roundoff of single precision."""
 
 
+UNDERFLOW = 2.0**-130
+"""More than the errors of tiny numbers in single precision, whose last bit is worth 2^-149."""
+
+
 @helper
 def copy(source, target):
     """Copy numbers; an assignment of whole arrays would allocate.  OUT: target."""

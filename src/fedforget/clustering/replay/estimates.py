@@ -9,6 +9,7 @@ import numpy as np
 
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
+    UNDERFLOW,
     copy,
     count_from,
     fill,
@@ -259,7 +260,7 @@ def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh, is_o
         step *= 3.5
     else:
         step += magnitude(norm, radius2)
-    error = ratio * centre.error + SINGLE * step
+    error = ratio * centre.error + SINGLE * step + UNDERFLOW
     error += 2.0**-48 * (d + 16.0) * (1.0 + ratio + gross / total) * radius2
     from_scratch = (
         is_empty
@@ -347,7 +348,7 @@ def _follow_moves(points, rows, estimates, scratch, above, row, k, bound):
 @inlined
 def _fresh_error(norm, radius2):
     """A bound on the errors of a centre's estimates when they are computed from scratch."""
-    return SINGLE * (magnitude(norm, radius2) + 2.0 * radius2)
+    return SINGLE * (magnitude(norm, radius2) + 2.0 * radius2) + UNDERFLOW
 
 
 @helper

@@ -11,6 +11,7 @@ from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
+    UNDERFLOW,
     coordinate,
     copy,
     fill,
@@ -539,7 +540,7 @@ def _measure(features, lengths, width, anchors, summary, out):
             out.two[: end - begin],
         )
     # The errors of estimates in single precision (docs/math.md).
-    error = 0.5 * SINGLE * (d + 8.0) * most
+    error = (d + 8.0) * (0.5 * SINGLE * most + UNDERFLOW)
     pad = error + 2.0 * SINGLE * (summary.radius2 + most)
     away = _root(summary.slack)
     _margins_of(

@@ -16,6 +16,7 @@ from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.state import Margins, Sizes
+from fedforget.clustering.rounding import Rounding
 
 _CLEARED = 256
 """Places that are looked at together when gathered points are overwritten."""
@@ -30,6 +31,7 @@ class Outcome(NamedTuple):
     labels : the cluster of each slot; -1 where there is no record.
     sums, totals : of each cluster the sum of its records, in steps, and their number.
     n_iter : iterations.
+    seeds : the slots of the seeds, in the order of drawing.
     """
 
     centres: Floats
@@ -37,6 +39,7 @@ class Outcome(NamedTuple):
     sums: Ints
     totals: Ints
     n_iter: int
+    seeds: Ints
 
 
 def restarts_of(records: RecordSlots, slots: Ints, task: Task) -> RecordRestarts:
@@ -59,7 +62,7 @@ def run_in_full(restarts: RecordRestarts, slots: Ints, seeds: Ints, capacity: in
     run = restarts.lloyd(seeds)
     labels = np.full(capacity, -1, dtype=np.int32)
     labels[slots] = run.labels
-    return Outcome(run.centres, labels, run.sums, run.totals, run.n_iter)
+    return Outcome(run.centres, labels, run.sums, run.totals, run.n_iter, slots[seeds])
 
 
 class RecordReplay(Replay[RecordRestarts, Outcome]):
@@ -96,7 +99,15 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         totals = rows.sums[row, :, -1].copy()
         sums = rows.sums[row, :, :-1] + totals[:, np.newaxis] * self.points.origin
         n_iter = int(self.runs.restarts["n_iter"][number])
-        return Outcome(rows.centres[row].copy(), rows.labels[row], sums, totals, n_iter)
+        centres, seeds = rows.centres[row].copy(), self.seeds_of(number)
+        return Outcome(centres, rows.labels[row], sums, totals, n_iter, seeds)
+
+    def seeds_of(self, number: int) -> Ints:
+        """The slots of a restart's seeds."""
+        if number in self.absent:
+            return self.absent[number].seeds
+        seeds: Ints = self.runs.seeds[number]["slot"].copy()
+        return seeds
 
     # -- erasing -------------------------------------------------------------------------------
 
@@ -183,6 +194,7 @@ class OwnedKMeans:
     ids, keys : theirs.
     arrival : one number per record that grows with the order of arrival.
     task : what is to be computed.
+    rounding : the steps of the features, where they are agreed.
 
     Attributes
     ----------
@@ -193,9 +205,17 @@ class OwnedKMeans:
 
     best: int
 
-    def __init__(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints, task: Task) -> None:
+    def __init__(
+        self,
+        values: Floats,
+        ids: Ids,
+        keys: Keys,
+        arrival: Ints,
+        task: Task,
+        rounding: Rounding | None = None,
+    ) -> None:
         self.task = task
-        self.records = RecordSlots(values, ids, keys, arrival)
+        self.records = RecordSlots(values, ids, keys, arrival, rounding)
         self._run()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -264,8 +284,13 @@ class OwnedKMeans:
             d = self.records.points.values.shape[1]
             none = np.zeros((0, d), dtype=np.int64)
             labels = np.full(len(self.records.ids), -1, dtype=np.int32)
-            return Outcome(np.empty((0, d)), labels, none, none[:, 0], 0)
+            return Outcome(np.empty((0, d)), labels, none, none[:, 0], 0, none[:, 0])
         return self._outcome(self.best)
+
+    @property
+    def seeds(self) -> Ints:
+        """The slots of the best restart's seeds, in the order of drawing."""
+        return self.outcome.seeds if self._replay is None else self._replay.seeds_of(self.best)
 
     def loss(self) -> Fraction:
         """The exact sum of squared distances to the centres, in the records' own units."""
@@ -283,6 +308,8 @@ class OwnedKMeans:
         n = len(records) - len(slots)
         stands = records.steps_stand_without(slots)
         if replay is None or not stands or n < self.task.n_clusters or 2 * len(slots) > n:
+            if replay is not None:
+                replay.erase(slots)
             del replay
             records.remove(slots)
             records.erase(slots)
@@ -292,6 +319,16 @@ class OwnedKMeans:
         self._follow(replay, _changes(slots, 1, 0), *replay.nothing)
         records.erase(slots)
         replay.erase(slots)
+
+    def erase(self) -> None:
+        """Overwrite all records; there are none then."""
+        slots = self.records.in_use()
+        if self._replay is not None:
+            self._replay.erase(slots)
+        self.records.remove(slots)
+        self.records.erase(slots)
+        self.records.measure()
+        self._run()
 
     def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
         """Add records; returns their slots."""

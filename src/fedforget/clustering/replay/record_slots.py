@@ -27,6 +27,8 @@ class RecordSlots:
     values : (n, d) the records; copied.
     ids, keys : theirs.
     arrival : one number per record that grows with the order of arrival.
+    rounding : the steps of the features, where they are agreed; every value must be below their
+        range.  Otherwise they follow from the records present.
 
     Attributes
     ----------
@@ -39,8 +41,16 @@ class RecordSlots:
     rounding: Rounding
     moments: Moments
 
-    def __init__(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> None:
+    def __init__(
+        self,
+        values: Floats,
+        ids: Ids,
+        keys: Keys,
+        arrival: Ints,
+        rounding: Rounding | None = None,
+    ) -> None:
         n, d = values.shape
+        self._agreed = rounding
         self._allocate(n, d, ids)
         del self._free[len(self._free) - n :]
         points = self.points
@@ -144,11 +154,7 @@ class RecordSlots:
     def measure(self) -> None:
         """Find steps, moments and an origin for the records that are here."""
         points = self.points
-        largest = np.zeros(points.values.shape[1])
-        # Slots without records hold zeros.
-        kernels.largest_magnitudes(points.values, np.inf, largest)
-        self.rounding = rounding = Rounding.of(largest)
-        self._is_zero = largest == 0.0
+        self.rounding = rounding = self._agreed or self._present()
         points.rounders[:] = rounding.rounders
         points.units[:] = rounding.units
         points.per_unit[:] = 1.0 / rounding.units
@@ -163,8 +169,18 @@ class RecordSlots:
         points.base[:] = points.origin * rounding.units
         points.summary["radius2"] = points.summary["reach2"] = points.summary["slack"] = 0.0
 
+    def _present(self) -> Rounding:
+        """The steps that follow from the records that are here."""
+        largest = np.zeros(self.points.values.shape[1])
+        # Slots without records hold zeros.
+        kernels.largest_magnitudes(self.points.values, np.inf, largest)
+        self._is_zero = largest == 0.0
+        return Rounding.of(largest)
+
     def steps_stand_with(self, comes: Floats) -> bool:
         """Whether the steps stand when values come, which are counted."""
+        if self._agreed is not None:
+            return True
         sizes = np.abs(comes)
         self._large += np.count_nonzero(sizes >= self._lowest_large, axis=0)
         limits = np.ldexp(self._lowest_large, COARSENESS)
@@ -173,6 +189,8 @@ class RecordSlots:
 
     def steps_stand_without(self, goes: Ints) -> bool:
         """Whether the steps stand when the records in some slots, still there, go."""
+        if self._agreed is not None:
+            return True
         sizes = np.abs(self.points.values[goes])
         lost = np.count_nonzero(sizes >= self._lowest_large, axis=0)
         self._large -= lost
