@@ -103,6 +103,7 @@ KEPT = {"margins": 10**9, "estimates": 0}
 def rows_keep(what: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "BY_MARGINS", KEPT[what])
+        patch.setattr(engine, "MANY_RECORDS", 10**9)
         yield
 
 

@@ -52,7 +52,7 @@ class KMeans(OwnerEstimator):
         with each change.  The model does not depend on it.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn; they share the restarts, where there are several and
-        features times clusters are at most 1,024.  The model does not depend on it.
+        these keep margins (docs/replay.md).  The model does not depend on it.
     random_state : int, RandomState or None, default=None
         Source of the owner's secret.  An integer makes fits repeatable.
 

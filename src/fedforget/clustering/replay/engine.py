@@ -39,6 +39,9 @@ from fedforget.clustering.replay.state import (
 BY_MARGINS = 1024
 """Features times clusters up to which rows keep margins, and beyond which estimates."""
 
+MANY_RECORDS = 8
+"""Records of one owner keep margins in any case where there are so many to a feature."""
+
 MOST_CLUSTERS = 1 << 15
 """Labels of more clusters would not fit their type."""
 
@@ -198,7 +201,10 @@ class Replay(Generic[Draws, Result]):
         limit = self.task.memory_limit
         self.margins: Margins | None = None
         self.estimates: Estimates | None = None
-        by_margins = sizes.features * sizes.clusters <= BY_MARGINS
+        by_margins = sizes.features * sizes.clusters <= BY_MARGINS or (
+            # Columns of estimates of many records take longer to bring up to date than margins.
+            not self.weights_change and sizes.slots > MANY_RECORDS * sizes.features
+        )
         known = 0
         if not by_margins:
             # Products are computed when wanted; all of them, and at once, where a cluster has

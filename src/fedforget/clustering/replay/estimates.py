@@ -136,35 +136,40 @@ def _estimate_by_features(estimates, row, count):
     its features are in the cache.  OUT: the columns of the row; one, two.
     """
     fresh, features = estimates.fresh, estimates.features
-    d, one, two = features.shape[0], estimates.one, estimates.two
+    one, two = estimates.one, estimates.two
     for begin in range(0, features.shape[1], SLOT_BLOCK):
-        end = begin + SLOT_BLOCK
         for j in range(0, count, 2):
             # The last one of an odd number meets itself.
             k, m = fresh[j], fresh[min(j + 1, count - 1)]
-            f, g = estimates.vectors[k], estimates.vectors[m]
-            for i in range(SLOT_BLOCK):
-                one[i] = 0.0
-                two[i] = 0.0
-            for c in range(0, d - d % 4, 4):
-                x0, x1 = features[c, begin:end], features[c + 1, begin:end]
-                x2, x3 = features[c + 2, begin:end], features[c + 3, begin:end]
-                f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
-                g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
-                for i in range(SLOT_BLOCK):
-                    one[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
-                    two[i] += (g0 * x0[i] + g1 * x1[i]) + (g2 * x2[i] + g3 * x3[i])
-            for c in range(d - d % 4, d):
-                x0 = features[c, begin:end]
-                f0, g0 = f[c], g[c]
-                for i in range(SLOT_BLOCK):
-                    one[i] += f0 * x0[i]
-                    two[i] += g0 * x0[i]
+            _multiply_block(features, begin, estimates.vectors[k], estimates.vectors[m], one, two)
             norm1, norm2 = estimates.centres[row, k].norm, estimates.centres[row, m].norm
             first, second = estimates.columns[row, k], estimates.columns[row, m]
             for i in range(SLOT_BLOCK):
                 first[begin + i] = norm1 - 2.0 * one[i]
                 second[begin + i] = norm2 - 2.0 * two[i]
+
+
+@helper
+def _multiply_block(features, begin, f, g, one, two):
+    """Inner products of a block of points with two vectors.  OUT: one, two."""
+    d, end = features.shape[0], begin + SLOT_BLOCK
+    for i in range(SLOT_BLOCK):
+        one[i] = 0.0
+        two[i] = 0.0
+    for c in range(0, d - d % 4, 4):
+        x0, x1 = features[c, begin:end], features[c + 1, begin:end]
+        x2, x3 = features[c + 2, begin:end], features[c + 3, begin:end]
+        f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
+        g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
+        for i in range(SLOT_BLOCK):
+            one[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
+            two[i] += (g0 * x0[i] + g1 * x1[i]) + (g2 * x2[i] + g3 * x3[i])
+    for c in range(d - d % 4, d):
+        x0 = features[c, begin:end]
+        f0, g0 = f[c], g[c]
+        for i in range(SLOT_BLOCK):
+            one[i] += f0 * x0[i]
+            two[i] += g0 * x0[i]
 
 
 # -- centres that have moved -----------------------------------------------------------------------
@@ -189,11 +194,13 @@ def _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn)
     afresh = t == 1 and not is_old
     last = -1
     n_fresh = 0
+    if is_old:
+        _know_products(points, estimates, scratch, moved)
     for k in range(moved.shape[0]):
         estimates.is_fresh[k] = False
         if moved[k]:
             last = k
-            if _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh, is_old):
+            if _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh):
                 estimates.is_fresh[k] = True
                 estimates.fresh[n_fresh] = k
                 n_fresh += 1
@@ -233,10 +240,8 @@ def _weigh_moves(scratch, k):
 
 
 @helper
-def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh, is_old):
+def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh):
     """Whether the estimates for a centre are computed from scratch, feature by feature.
-
-    In a row that is new, following does not pay where inner products are still to be computed.
 
     Sets the centre's norm and error for what is to come; where it begins afresh, its vector.
     OUT: estimates, scratch.
@@ -267,7 +272,7 @@ def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh, is_o
         or afresh
         or n_mine > d
         or error > WORN * fresh
-        or not _know_products(points, estimates, scratch, n_mine, is_old)
+        or not _products_are_known(estimates, scratch, n_mine)
     )
     follow = estimates.follow[k]
     follow.ratio = ratio
@@ -552,15 +557,63 @@ def _know(points, estimates, scratch, slot):
 
 
 @helper
-def _know_products(points, estimates, scratch, n_mine, may_compute):
-    """Whether the inner products of one cluster's moves are known, or can be.
+def _products_are_known(estimates, scratch, n_mine):
+    """Whether the inner products of one cluster's moves are known."""
+    unknown = 0
+    for q in range(n_mine):
+        unknown += 1 if estimates.place[scratch.moves[scratch.mine[q]].slot] < 0 else 0
+    return unknown == 0
 
+
+@helper
+def _know_products(points, estimates, scratch, moved):
+    """Compute the inner products that the moves of centres need, where that pays.
+
+    It does while there are no more of them than columns that would be computed from scratch; a
+    point that has moved once often does so again in later rows, so twice as many are taken.
     OUT: estimates, scratch.
     """
-    for q in range(n_mine):
-        slot = scratch.moves[scratch.mine[q]].slot
-        if estimates.place[slot] < 0:
-            if not (may_compute and _know(points, estimates, scratch, slot)):
-                return False
-            scratch.tally.distances += points.summary.n
-    return True
+    columns = 0
+    for k in range(moved.shape[0]):
+        columns += 1 if moved[k] else 0
+    count, most = 0, min(2 * columns, scratch.candidates.shape[0])
+    known = estimates.count.known
+    for p in range(scratch.tally.moves):
+        move = scratch.moves[p]
+        if moved[move.cluster] and estimates.place[move.slot] == -1:
+            if count == most or known + count == estimates.products.shape[0]:
+                for j in range(count):
+                    estimates.place[scratch.candidates[j]] = -1
+                return
+            # Noted, so that a point is listed once.
+            estimates.place[move.slot] = known + count
+            scratch.candidates[count] = move.slot
+            count += 1
+    estimates.count.known = known + count
+    batch = estimates.vectors.shape[0]
+    for first in range(0, count, batch):
+        some = min(batch, count - first)
+        for j in range(some):
+            slot = scratch.candidates[first + j]
+            estimates.known[known + first + j] = slot
+            locate_from_origin(points, scratch, slot)
+            copy(scratch.point, estimates.vectors[j])
+        _multiply_points(estimates, known + first, some)
+    scratch.tally.distances += count * points.summary.n
+
+
+@helper
+def _multiply_points(estimates, row, count):
+    """Inner products of all points with some, whose coordinates are in ``vectors``.
+
+    OUT: estimates (products from the given row on; one, two).
+    """
+    features, one, two = estimates.features, estimates.one, estimates.two
+    for begin in range(0, features.shape[1], SLOT_BLOCK):
+        for j in range(0, count, 2):
+            m = min(j + 1, count - 1)
+            _multiply_block(features, begin, estimates.vectors[j], estimates.vectors[m], one, two)
+            first, second = estimates.products[row + j], estimates.products[row + m]
+            for i in range(SLOT_BLOCK):
+                first[begin + i] = one[i]
+                second[begin + i] = two[i]
