@@ -53,7 +53,12 @@ def blobs(n: int, d: int = 20, k: int = 10) -> np.ndarray:
     """Overlapping blobs: centres are about four standard deviations apart."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(k, d))
-    return centres[rng.integers(k, size=n)] + rng.normal(0.0, 1.5, size=(n, d))
+    X = np.empty((n, d))
+    # In parts, so that memory is not at its peak before the fit.
+    for part in np.array_split(X, max(1, n // 10_000)):
+        part[:] = centres[rng.integers(k, size=len(part))]
+        part += rng.normal(0.0, 1.5, size=part.shape)
+    return X
 
 
 def cases(wanted: set[str], quick: bool) -> list[Case]:

@@ -24,6 +24,9 @@ from fedforget.clustering.replay.moves import no_moves, note_changes, relabel
 from fedforget.clustering.replay.state import SLOT_BLOCK
 from fedforget.compilation import helper, inlined
 
+PRODUCTS_PER_COLUMN = 16
+"""So many inner products are computed rather than one column from scratch."""
+
 WORN = 32.0
 """Estimates are computed afresh before their error grows by more than this factor."""
 
@@ -569,14 +572,14 @@ def _products_are_known(estimates, scratch, n_mine):
 def _know_products(points, estimates, scratch, moved):
     """Compute the inner products that the moves of centres need, where that pays.
 
-    It does while there are no more of them than columns that would be computed from scratch; a
-    point that has moved once often does so again in later rows, so twice as many are taken.
+    One takes as long as a column from scratch.  But a point that has moved in one row does so in
+    others, and with other changes, so many times as many pay.
     OUT: estimates, scratch.
     """
     columns = 0
     for k in range(moved.shape[0]):
         columns += 1 if moved[k] else 0
-    count, most = 0, min(2 * columns, scratch.candidates.shape[0])
+    count, most = 0, min(PRODUCTS_PER_COLUMN * columns, scratch.candidates.shape[0])
     known = estimates.count.known
     for p in range(scratch.tally.moves):
         move = scratch.moves[p]
