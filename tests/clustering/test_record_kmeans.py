@@ -209,8 +209,11 @@ def test_moments_follow_records_that_come_and_go(values: np.ndarray, data: st.Da
     in_units = mean_variance(rounded(values[left]))
     assert moments.mean_variance() == float(in_units * scale * scale)
     expected = owned(values[left], left, n_clusters=1).records.moments
-    for name in ("weight", "sums", "squares", "shifts"):
+    for name in ("weight", "sums", "squares"):
         assert np.array_equal(getattr(moments, name), getattr(expected, name))
+    # Where nothing but zeros is left, any step will do.
+    is_used = (expected.squares > 0).any(axis=1)
+    assert moments.shifts[is_used].tolist() == expected.shifts[is_used].tolist()
 
 
 def test_inertia_is_correctly_rounded() -> None:
