@@ -32,7 +32,7 @@ from fedforget.warmup import warm_up
 REMOVALS = 200
 WARM_UP = 20
 SEEDS = 40
-LONG = 2.0
+LONG, VERY_LONG = 1.0, 10.0
 """Seconds of a fit from which fewer fits, removals and seeds are run."""
 
 FIT, WORST_FIT = 1.0, 2.0
@@ -72,6 +72,13 @@ def cases(wanted: set[str], quick: bool) -> list[Case]:
         n = 100_000 if quick else 1_000_000
         found.append(Case(f"blobs {n:,} × 20, K = 10", blobs(n), 10))
     return found
+
+
+def fewer(seconds: float, many: int, some: int, few: int) -> int:
+    """How often to repeat what takes about as long as a fit, or a part of that."""
+    if seconds > VERY_LONG:
+        return few
+    return some if seconds > LONG else many
 
 
 def ours(case: Case, seed: int, **options: int) -> KMeans:
@@ -119,11 +126,11 @@ def time_fits(case: Case, times: int) -> dict[str, list[float]]:
 # -- removals --------------------------------------------------------------------------------------
 
 
-def removals(model: KMeans, n: int, count: int) -> tuple[list[float], int]:
+def removals(model: KMeans, n: int, count: int, warm_up: int = WARM_UP) -> tuple[list[float], int]:
     """Seconds of single removals after a warm-up, and how many drew seeds again."""
     rng = np.random.default_rng(1)
     seconds, redrawn = [], 0
-    for number, victim in enumerate(rng.permutation(n)[: WARM_UP + count].tolist()):
+    for number, victim in enumerate(rng.permutation(n)[: warm_up + count].tolist()):
 
         def remove(victim: int = victim) -> object:
             report = model.forget(victim)
@@ -131,7 +138,7 @@ def removals(model: KMeans, n: int, count: int) -> tuple[list[float], int]:
             return report
 
         report, time = common.timed(remove)
-        if number >= WARM_UP:
+        if number >= warm_up:
             seconds.append(time)
             redrawn += bool(report.reseeded)
     return seconds, redrawn
@@ -150,7 +157,7 @@ def compare(chosen: list[Case]) -> None:
     for case in track(chosen, "fits and removals", console=common.console, transient=True):
         n = len(case.X)
         _, first = common.timed(lambda case=case: ours(case, 0))
-        seconds = time_fits(case, 2 if first > LONG else 9)
+        seconds = time_fits(case, fewer(first, 9, 3, 1))
         medians = {name: float(np.median(times)) for name, times in seconds.items()}
         ratios.append(medians["fedforget"] / medians["scikit-learn"])
         fits.add_row(
@@ -161,7 +168,8 @@ def compare(chosen: list[Case]) -> None:
             common.verdict(ratios[-1], WORST_FIT, at_least=False),
             *(common.milliseconds(medians[name]) for name in others()),
         )
-        times, redrawn = removals(ours(case, 0), n, 50 if first > LONG else REMOVALS)
+        count, warm = fewer(first, REMOVALS, 100, 5), fewer(first, WARM_UP, WARM_UP, 1)
+        times, redrawn = removals(ours(case, 0), n, count, warm)
         gains.append(medians["scikit-learn"] / float(np.median(times)))
         target = BLOBS_FORGET if case.label.startswith("blobs 1,") else WORST_FORGET
         forgets.add_row(
@@ -235,7 +243,7 @@ def losses(chosen: list[Case]) -> None:
     for case in track(chosen, "losses", console=common.console, transient=True):
         X, k = case.X, case.n_clusters
         _, seconds = common.timed(lambda case=case: ours(case, 0))
-        seeds = SEEDS if seconds < LONG else 3
+        seeds = fewer(seconds, SEEDS, 3, 1)
         found = {"ours": [], "plain": [], "default": []}
         for seed in range(seeds):
             found["ours"].append(ours(case, seed).inertia_)
