@@ -393,7 +393,7 @@ class Replay(Generic[Draws, Result]):
         changed : of each point its slot, its weights before and after, and its place in the order.
         values, keys : those of the points that come.
         """
-        self._make_room_for_products()
+        self._prepare_products()
         if self.moments is not None and len(changed):
             self._follow_moments(self.moments, changed, values)
         self._replay(changed, values, keys, work)
@@ -418,14 +418,22 @@ class Replay(Generic[Draws, Result]):
         steps: Ints = rounded.astype(np.int64)
         return steps
 
-    def _make_room_for_products(self) -> None:
-        """Forget all inner products when there is no room left for those of another point."""
+    def _prepare_products(self) -> None:
+        """Know all inner products where a change is likely to need many; a fit needs few.
+
+        Else forget all when there is no room left for those of another point.
+        """
         estimates = self.estimates
-        if estimates is not None:
-            known = int(estimates.count["known"])
-            if len(estimates.known) <= known < int(self.points.summary["n"]):
-                estimates.place[:] = -1
-                estimates.count["known"] = 0
+        if estimates is None:
+            return
+        slots, d = self.points.values.shape
+        n, known = int(self.points.summary["n"]), int(estimates.count["known"])
+        most = len(estimates.known)
+        if known < most == slots and n < d * self.task.n_clusters:
+            self._know_everything(estimates)
+        elif most <= known < n:
+            estimates.place[:] = -1
+            estimates.count["known"] = 0
 
     # -- results -------------------------------------------------------------------------------
 

@@ -155,9 +155,9 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             clusters = np.arange(self.task.n_clusters)
             estimates.columns[np.ix_(np.flatnonzero(self._written), clusters, slots)] = 0.0
 
-    def _make_room_for_products(self) -> None:
+    def _prepare_products(self) -> None:
         known = 0 if self.estimates is None else int(self.estimates.count["known"])
-        super()._make_room_for_products()
+        super()._prepare_products()
         if self.estimates is not None and int(self.estimates.count["known"]) < known:
             # From its products with many others a record could be computed.
             self.estimates.products[:known] = 0.0
