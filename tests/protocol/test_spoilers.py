@@ -174,6 +174,27 @@ KINDS: dict[str, tuple[tuple[Stage, Twist], str]] = {
 }
 
 
+def silence() -> tuple[Stage, Twist]:
+    """Says nothing at masked input."""
+
+    def twist(everyone: Everyone, client: ClientSide, body: Any) -> Body:
+        raise ProtocolError("nothing arrives")
+
+    return Stage.MASK, twist
+
+
+def test_a_spoiler_is_named_although_the_attempt_ends_because_somebody_is_missing() -> None:
+    """A full round needs everybody; the complaints of those who are there count all the same."""
+    everyone = Everyone(5, seed="missing and spoilt")
+    everyone.round("full")
+    (share, noise), (mask, nothing) = garbage(lambda at: at == 0), silence()
+    twists = {(share, SPOILER): noise, (mask, "c002"): nothing}
+    decided, findings, error = spoilt_round(everyone, "full", twists)
+    assert decided is None
+    assert "c002 is missing" in str(error)
+    assert [finding.members for finding in findings] == [("c000", SPOILER)]
+
+
 @pytest.mark.parametrize("kind", ["full", "delta"])
 @pytest.mark.parametrize("n", [3, 5, 12])
 @pytest.mark.parametrize("how", KINDS)

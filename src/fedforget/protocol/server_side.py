@@ -578,12 +578,13 @@ class ServerSide:
 
     def _list_survivors(self, stage: Masking) -> list[Outgoing]:
         alive = stage.gathering.present
-        self._check_present(stage, alive)
         unreadable = complaints(
             {name: cast(Masked, stage.gathering.answers[name]).unreadable for name in alive}
         )
+        # First: whoever spoils is named also where the attempt ends because somebody is missing.
         for finding in judge(unreadable, self.federation.policy.colluders(len(self.membership))):
             self._find(finding)
+        self._check_present(stage, alive)
         self._check_threshold(stage, set(alive), unreadable)
         context = stage.context
         self._check_leavers(context, alive)
