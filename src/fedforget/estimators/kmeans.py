@@ -80,6 +80,10 @@ class KMeans(OwnerEstimator):
     know no order.  A cluster that loses all its records keeps its last centre; scikit-learn moves
     such a centre to a far record.
 
+    What a removal costs depends on the data.  Where clusters are apart, it takes a small part of a
+    fit.  Where they overlap everywhere, one record less can change the whole later course of
+    Lloyd's iteration, and following it can take half a fit.
+
     Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
     ``learn`` appends.
 
