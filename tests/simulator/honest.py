@@ -73,6 +73,7 @@ _RESTORED = (OlderDirectoryError, FullRoundNeededError, BadShareError)
 _LOCKED = (SecondSurvivorSetError, TooFewError, ChangedParticipantsError)
 
 _DROP = re.compile(r"drop ([^()]+) \(`server enrol --gone`\)")
+_LEFT = re.compile(r"Nothing of (\S+) is counted: if it has left, .*\(server enrol --gone\)")
 """How an error asks to take members off the list."""
 
 TROUBLES = ("none", "spoiler", "rollback", "client restored", "server restored", "new key")
@@ -824,6 +825,10 @@ class HonestWorld:
         """Whom the last refusal asks to take off the list; nothing milder helped."""
         asked = _DROP.search(self._refusal)
         names = [] if asked is None else asked[1].split(", ")
+        left = _LEFT.search(self._refusal)
+        if left is not None and self.members.hosts[left[1]].troubled:
+            # It was restored to a moment before it left, and says that it has left.
+            names.append(left[1])
         found = [name for name in names if name in self.members.latest and name not in but_not]
         if found:
             self._log(f"drops {' '.join(found)}, as the error says")
