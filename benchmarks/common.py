@@ -30,8 +30,8 @@ from fedforget.bench.timing import median_seconds, timed
 
 __all__ = [
     "PAPER_SETS", "REMOVAL_COLUMNS", "SPEED_UP", "Dataset", "Removals", "console", "heading",
-    "is_generated", "label", "load", "median_seconds", "milliseconds", "mixture", "table", "timed",
-    "verdict",
+    "is_generated", "label", "load", "median_seconds", "milliseconds", "mixture",
+    "show_mean_speed_up", "table", "timed", "verdict",
 ]  # fmt: skip
 
 console = Console(width=110)
@@ -149,3 +149,9 @@ def verdict(value: float, target: float, *, at_least: bool = True) -> str:
     sign = "≥" if at_least else "≤"
     colour = "green" if good else "red"
     return f"[{colour}]{sign} {target:g}[/{colour}]"
+
+
+def show_mean_speed_up(ratios: list[float]) -> None:
+    """Against complete retraining, beside the paper's."""
+    mean = float(np.mean(ratios))
+    console.print(f"mean speed-up {mean:.0f}×, target {verdict(mean, SPEED_UP)}")

@@ -92,10 +92,7 @@ def main() -> None:
     if quality.row_count:
         common.console.print(quality)
     common.console.print(whole)
-    mean = float(np.mean(ratios))
-    common.console.print(
-        f"mean speed-up {mean:.0f}×, target {common.verdict(mean, common.SPEED_UP)}"
-    )
+    common.show_mean_speed_up(ratios)
 
 
 if __name__ == "__main__":

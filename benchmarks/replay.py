@@ -97,10 +97,7 @@ def main() -> None:
         whole.add_row(*removals.row(data, again))
     common.console.print(server)
     common.console.print(whole)
-    mean = float(np.mean(ratios))
-    common.console.print(
-        f"mean speed-up {mean:.0f}×, target {common.verdict(mean, common.SPEED_UP)}"
-    )
+    common.show_mean_speed_up(ratios)
 
 
 if __name__ == "__main__":

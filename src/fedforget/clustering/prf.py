@@ -57,6 +57,15 @@ class Keys(NamedTuple):
     low: UInts
     high: UInts
 
+    @classmethod
+    def of_words(cls, words: UInts) -> Keys:
+        """Keys whose two words stand side by side."""
+        return cls(np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1]))
+
+    def words(self) -> UInts:
+        """The two words of each key side by side."""
+        return np.stack(self, axis=1)
+
 
 def _in_python(n: int) -> bool:
     """Whether to hash without the kernels; the keys are the same."""

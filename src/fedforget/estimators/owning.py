@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,6 @@ from fedforget.estimators.parameters import (
     refuse_held,
 )
 from fedforget.report import Report, Stopwatch, Verb
-
-
-class Begun(NamedTuple):
-    """What a fit knows of its records before it looks at their values."""
-
-    ids: Ids
-    keys: Keys
 
 
 class OwnerEstimator(CentreEstimator):

@@ -249,16 +249,10 @@ def all_within(values, limit):
 
 
 @kernel
-def largest_magnitudes(values, limit, largest):
-    """Per feature the largest magnitude; returns whether all are numbers up to the limit.
-
-    OUT: largest, which must hold zeros.
-    """
-    bad = 0
+def largest_magnitudes(values, largest):
+    """Per feature the largest magnitude.  OUT: largest, which must hold zeros."""
     for i in range(values.shape[0]):
         row = values[i]
         for t in range(row.shape[0]):
             size = abs(row[t])
-            bad += 0 if size <= limit else 1
             largest[t] = size if size > largest[t] else largest[t]
-    return bad == 0

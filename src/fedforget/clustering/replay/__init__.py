@@ -1,4 +1,6 @@
-"""The server forgets by replay: the model of a changed aggregate from the trajectories of the old.
+"""Forgetting by replay: the model of changed points from the trajectories of the old run.
+
+The points are the bins of an aggregate, at the server, or the records of one owner.
 
 A full run keeps, for each restart, the race's winners with their scores and, for each assignment of
 Lloyd's iteration, the labels, the exact integer sums, and what tells whether a label can change:

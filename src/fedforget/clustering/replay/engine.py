@@ -207,8 +207,7 @@ class Replay(Generic[Draws, Result]):
         )
         known = 0
         if not by_margins:
-            # Products are computed when wanted; all of them, and at once, where a cluster has
-            # fewer members than there are features.
+            # Products are computed when wanted, or all at once where they are all wanted.
             known = min(sizes.slots, limit // (_PRODUCTS_SHARE * 4 * sizes.slots))
         one = replace(sizes, rows=1, known=known)
         strategy = Margins if by_margins else Estimates

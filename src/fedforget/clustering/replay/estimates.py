@@ -367,25 +367,6 @@ def _add_products(column, factor, vector):
 
 
 @helper
-def _add_features(column, factor, vector, features):
-    """column += factor * (vector . each point), four features at a time.  OUT: column."""
-    d = features.shape[0]
-    for group in range(d // 4):
-        c = group * 4
-        x0, x1, x2, x3 = features[c], features[c + 1], features[c + 2], features[c + 3]
-        f0 = factor * np.float64(vector[c])
-        f1 = factor * np.float64(vector[c + 1])
-        f2 = factor * np.float64(vector[c + 2])
-        f3 = factor * np.float64(vector[c + 3])
-        for i in range(column.shape[0]):
-            column[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
-    for c in range(d - d % 4, d):
-        f0, x0 = factor * np.float64(vector[c]), features[c]
-        for i in range(column.shape[0]):
-            column[i] += f0 * x0[i]
-
-
-@helper
 def _store_column(column, k, labels, estimates, near, other, bound):
     """Keep the estimates for centre k; returns how many labels are in doubt.
 
@@ -539,8 +520,10 @@ def _settle(points, rows, estimates, scratch, row, slot, limit):
 def _multiply(points, estimates, scratch, slot):
     """A point's inner products with all points.  OUT: scratch (point and column)."""
     locate_from_origin(points, scratch, slot)
-    fill(scratch.column, 0.0)
-    _add_features(scratch.column, 1.0, scratch.point, estimates.features)
+    point, one = scratch.point, estimates.one
+    for begin in range(0, scratch.column.shape[0], SLOT_BLOCK):
+        _multiply_block(estimates.features, begin, point, point, one, estimates.two)
+        copy(one[:SLOT_BLOCK], scratch.column[begin : begin + SLOT_BLOCK])
 
 
 @helper

@@ -21,7 +21,7 @@ from fedforget.clustering.lattice_kmeans import (
 )
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
-from fedforget.clustering.replay.state import SLOT_BLOCK, Points, Sizes, allocate
+from fedforget.clustering.replay.state import Points, Sizes, allocate, slots_for
 
 MEMORY_LIMIT = 1536 << 20
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
@@ -36,12 +36,12 @@ class LatticeReplay(Replay[LatticeRestarts, ServerModel]):
         self.names = names
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         n, d = points.coordinates.shape
-        slots = -(-(n + 16 + n // 32) // SLOT_BLOCK) * SLOT_BLOCK
+        slots = slots_for(n)
         self.free = list(range(slots - 1, n - 1, -1))
         room = allocate(Points, Sizes(slots, d, task.n_clusters, task.n_init, ordered=slots))
         room.values[:n] = points.coordinates
         room.weights[:n] = points.weights
-        room.keys[:n] = np.stack(points.keys, axis=1)
+        room.keys[:n] = points.keys.words()
         room.order[:] = np.arange(slots)
         room.units[:] = room.per_unit[:] = 1.0
         room.origin[:] = points.coordinates.sum(axis=0) // n
@@ -57,11 +57,10 @@ class LatticeReplay(Replay[LatticeRestarts, ServerModel]):
 
     def _restarts(self) -> LatticeRestarts:
         order, points, task = self.in_use(), self.points, self.task
-        keys = points.keys[order]
         lattice = LatticePoints(
             points.values[order].astype(np.int64),
             points.weights[order],
-            Keys(np.ascontiguousarray(keys[:, 0]), np.ascontiguousarray(keys[:, 1])),
+            Keys.of_words(points.keys[order]),
         )
         return LatticeRestarts.of(
             lattice, task.n_clusters, max_iter=task.max_iter, threshold=self.threshold

@@ -268,23 +268,11 @@ def _settle_many(points, rows, margins, scratch, row, count, turn):
         margins,
     )
     least = 2.0 * largest(roundings)
-    before = scratch.moved[turn]
     for j in range(count):
         slot = slots[j]
         own, nearest = np.int64(labels[slot]), np.int64(margins.nearest[j])
         if margins.measured[j] <= least:
-            nearest = _nearest_of(
-                points,
-                rows,
-                roundings,
-                scratch,
-                row,
-                slot,
-                nearest,
-                -np.inf,
-                before,
-                np.bool_(False),
-            )
+            nearest = _nearest_of_all(points, rows, roundings, scratch, row, slot)
         if nearest != own:
             _change_label(points, rows, margins, scratch, row, slot, j, own, nearest, turn)
     scratch.tally.distances += roundings.shape[0] * count
@@ -320,6 +308,13 @@ def _nearest_of(points, rows, drifts, scratch, row, slot, own, margin, moved, on
     if other <= lowest + limit:
         nearest = nearest_within(points, centres, scratch, slot, estimates, lowest + limit)
     return nearest
+
+
+@inlined
+def _nearest_of_all(points, rows, drifts, scratch, row, slot):
+    """The nearest of all centres, whatever has moved.  OUT: scratch."""
+    any_ = scratch.moved[0]
+    return _nearest_of(points, rows, drifts, scratch, row, slot, 0, -np.inf, any_, np.bool_(False))
 
 
 @helper
@@ -653,18 +648,7 @@ def _take_labels(points, rows, margins, scratch, row, count, turn):
         met += 1
         now = np.int64(margins.nearest[j])
         if measured[j] <= least:
-            now = _nearest_of(
-                points,
-                rows,
-                drifts,
-                scratch,
-                row,
-                slot,
-                now,
-                -np.inf,
-                touched,
-                np.bool_(False),
-            )
+            now = _nearest_of_all(points, rows, drifts, scratch, row, slot)
             measured[j] = -np.inf
         reserves[slot] = (measured[j] + spent) * np.float32(1.0 - 1e-6)
         was = np.int64(labels[slot])

@@ -44,11 +44,10 @@ class Outcome(NamedTuple):
 
 def restarts_of(records: RecordSlots, slots: Ints, task: Task) -> RecordRestarts:
     """Records in coordinates, ready to be clustered."""
-    keys = records.points.keys[slots]
     return RecordRestarts(
         Rows(records.coordinates(slots)),
         None,
-        Keys(np.ascontiguousarray(keys[:, 0]), np.ascontiguousarray(keys[:, 1])),
+        Keys.of_words(records.points.keys[slots]),
         task.n_clusters,
         task.max_iter,
         threshold_of(records.moments, task.tol),
@@ -322,18 +321,11 @@ class OwnedKMeans:
 
     def erase(self) -> None:
         """Overwrite all records; there are none then."""
-        slots = self.records.in_use()
-        if self._replay is not None:
-            self._replay.erase(slots)
-        self.records.remove(slots)
-        self.records.erase(slots)
-        self.records.measure()
-        self._run()
+        self.forget(self.records.in_use())
 
     def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
         """Add records; returns their slots."""
         records, replay = self.records, self._replay
-        two_words = np.stack(keys, axis=1)
         stands = records.steps_stand_with(values)
         has_room = len(ids) <= records.n_free
         if not has_room:
@@ -343,11 +335,11 @@ class OwnedKMeans:
         records.note(slots, ids, arrival)
         if replay is None or not (stands and has_room) or 2 * len(ids) > len(records):
             del replay
-            records.put(slots, values, two_words)
+            records.put(slots, values, keys.words())
             records.measure()
             self._run()
         else:
-            self._follow(replay, _changes(slots, 0, 1), values, two_words)
+            self._follow(replay, _changes(slots, 0, 1), values, keys.words())
         return slots
 
     def _follow(self, replay: RecordReplay, changed: Ints, values: Floats, keys: UInts) -> None:

@@ -15,7 +15,7 @@ from fedforget.clustering.lloyd import Moments
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.parts import table_of
 from fedforget.clustering.replay.points import add_up, locate_points
-from fedforget.clustering.replay.state import SLOT_BLOCK, Points, Sizes, allocate
+from fedforget.clustering.replay.state import Points, Sizes, allocate, slots_for
 from fedforget.clustering.rounding import COARSENESS, Rounding
 
 
@@ -64,7 +64,7 @@ class RecordSlots:
 
     def _allocate(self, n: int, d: int, ids: Ids) -> None:
         """Room for ``n`` records and some more."""
-        slots = -(-(n + 16 + n // 32) // SLOT_BLOCK) * SLOT_BLOCK
+        slots = slots_for(n)
         self.points = allocate(Points, Sizes(slots, d, clusters=0, restarts=0))
         self.ids = np.zeros(slots, dtype=ids.dtype)
         self.arrival = np.zeros(slots, dtype=np.int64)
@@ -173,7 +173,7 @@ class RecordSlots:
         """The steps that follow from the records that are here."""
         largest = np.zeros(self.points.values.shape[1])
         # Slots without records hold zeros.
-        kernels.largest_magnitudes(self.points.values, np.inf, largest)
+        kernels.largest_magnitudes(self.points.values, largest)
         self._is_zero = largest == 0.0
         return Rounding.of(largest)
 

@@ -90,6 +90,11 @@ class Sizes:
         return 2 * self.slots
 
 
+def slots_for(n: int) -> int:
+    """Room for so many points and some more, in whole blocks."""
+    return -(-(n + 16 + n // 32) // SLOT_BLOCK) * SLOT_BLOCK
+
+
 class Spec(NamedTuple):
     """The type and the shape of an array."""
 
