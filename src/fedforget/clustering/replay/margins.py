@@ -120,10 +120,12 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
             _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn)
         if not is_old:
             return
+        # The first point that finds the list full makes it void; those after it are let in, too.
+        cut = kept.cut
         for c in range(changed.shape[0]):
             slot = changed[c, 0]
             left = np.float64(reserves[slot]) - kept.spent
-            if changed[c, 1] == 0 and left <= kept.cut:
+            if changed[c, 1] == 0 and left <= cut:
                 _let_in(points, rows, margins, scratch, row, slot, turn)
         return
     _take_anchors(rows.centres[row], points.base, margins.anchors[row], drifts)
