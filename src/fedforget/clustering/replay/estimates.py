@@ -48,6 +48,12 @@ def ignore_changes(points, scratch, changed):
     """Before any row is looked at: nothing."""
 
 
+@inlined
+def is_never_closer(points, rows, estimates, scratch, above, row, turn):
+    """Estimates follow the moves of clusters, and these are known against the row as it was."""
+    return False
+
+
 @helper
 def begin_by_estimates(points, rows, estimates, scratch, where, t, is_first, turn):
     """Let row t start with what the row above knows.  OUT: estimates, scratch.

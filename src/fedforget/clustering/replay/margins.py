@@ -79,6 +79,28 @@ def begin_by_margins(points, rows, margins, scratch, where, t, is_first, turn):
 
 
 @helper
+def is_closer_by_margins(points, rows, margins, scratch, above, row, turn):
+    """Whether the margins of a row are used up, and those of the row above less so.  OUT: scratch.
+
+    A run that has left its old path is soon far from it, while it moves less and less from one
+    iteration to the next.
+    """
+    kept, moved, drifts = margins.rows[row], scratch.moved[turn], margins.drifts[row]
+    most = next_ = most_above = next_above = 0.0
+    for k in range(drifts.shape[0]):
+        centre, drift = rows.centres[row, k], drifts[k]
+        if moved[k]:
+            drift = _drift(centre, points.base, margins.anchors[row, k])
+        next_ = max(next_, min(most, drift))
+        most = max(most, drift)
+        drift = _drift(centre, points.base, margins.anchors[above, k])
+        next_above = max(next_above, min(most_above, drift))
+        most_above = max(most_above, drift)
+    is_used_up = most + next_ >= kept.cut or kept.debt > kept.price
+    return is_used_up and most_above + next_above < most + next_
+
+
+@helper
 def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is_old, turn):
     """Bring the labels of a row up to date.
 

@@ -13,11 +13,13 @@ from fedforget.clustering.replay.estimates import (
     assign_by_estimates,
     begin_by_estimates,
     ignore_changes,
+    is_never_closer,
 )
 from fedforget.clustering.replay.margins import (
     add_point_to_margins,
     assign_by_margins,
     begin_by_margins,
+    is_closer_by_margins,
     meet_changes,
 )
 from fedforget.clustering.replay.outcomes import estimate_losses, settle_outcomes
@@ -52,6 +54,7 @@ class Strategy(NamedTuple):
     add_point : let it know a point that comes.
     meet_changes : what is to be done before any row is looked at.
     begin : let a new row start with what the row above knows.
+    is_closer_above : whether a row that is there is better started again as a new one.
     assign : bring the labels of a row up to date with its centres, and note the moves.
     """
 
@@ -60,6 +63,7 @@ class Strategy(NamedTuple):
     add_point: Function
     meet_changes: Function
     begin: Function
+    is_closer_above: Function
     assign: Function
 
 
@@ -69,6 +73,7 @@ BY_MARGINS = Strategy(
     add_point_to_margins,
     meet_changes,
     begin_by_margins,
+    is_closer_by_margins,
     assign_by_margins,
 )
 BY_ESTIMATES = Strategy(
@@ -77,6 +82,7 @@ BY_ESTIMATES = Strategy(
     add_point_to_estimates,
     ignore_changes,
     begin_by_estimates,
+    is_never_closer,
     assign_by_estimates,
 )
 
@@ -95,7 +101,7 @@ def replay_by(strategy: Strategy) -> Function:
     stages : whether to take the steps CHANGE and SETTLE.
     first, last : the restarts to walk, without the last.
     """
-    _, _, add_point, meet_changes, begin, assign = strategy
+    _, _, add_point, meet_changes, begin, is_closer_above, assign = strategy
     points_of, rows_of, kept_of = part_of(Points), part_of(Assignments), part_of(strategy.part)
     runs_of, scratch_of = part_of(Runs), part_of(Scratch)
 
@@ -163,10 +169,21 @@ def replay_by(strategy: Strategy) -> Function:
             is_still = False
             if t > 0 and threshold >= 0.0:
                 is_still = _total_shift(rows, scratch, above, row, is_old, turn) <= threshold
-            # 3b. Labels follow the centres.
-            assign(points, rows, kept, scratch, changed, above, row, t, is_old, turn)
+            # 3b. Labels follow the centres.  Where these are closer to the row above than to what
+            # they were, the row starts again as its copy.
+            starts_again = is_old and t > 1 and is_closer_above(
+                points, rows, kept, scratch, above, row, turn
+            )
+            if starts_again:
+                _copy_row(rows, above, row)
+                begin(points, rows, kept, scratch, where, t, False, turn)
+            follows = is_old and not starts_again
+            assign(points, rows, kept, scratch, changed, above, row, t, follows, turn)
             # 3c. The clusters of this row follow their labels.
             _move_clusters(points, rows.sums[row], scratch)
+            if starts_again:
+                # Nothing tells which clusters are as they were.
+                fill(scratch.touched[turn], np.bool_(True))
             # 3d. A row whose labels equal those of the row above is the last one, and so is one
             # whose centres hardly differ.
             if t > 0:
@@ -206,11 +223,17 @@ def _take_row(rows, runs, where, t):
     runs.pool.free -= 1
     source, row = where[t - 1], runs.free[runs.pool.free]
     where[t] = row
+    _copy_row(rows, source, row)
+    return True
+
+
+@inlined
+def _copy_row(rows, source, row):
+    """Let a row have the clusters of another.  OUT: rows."""
     rows.witness[row] = -1
     copy(rows.labels[source], rows.labels[row])
     for k in range(rows.sums.shape[1]):
         copy(rows.sums[source, k], rows.sums[row, k])
-    return True
 
 
 @helper
