@@ -95,14 +95,15 @@ def random_change(
         follower.change(np.array(rows), np.array(differences))
 
 
-KEPT = {"margins": 10**9, "estimates": 0}
-"""What rows keep, and the features times clusters up to which they keep margins."""
+KEPT = ("margins", "products", "estimates")
+"""What rows keep; margins may be taken from products of matrices."""
 
 
 @contextmanager
 def rows_keep(what: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "BY_MARGINS", KEPT[what])
+        patch.setattr(engine, "BY_MARGINS", 0 if what == "estimates" else 10**9)
+        patch.setattr(engine, "BY_PRODUCTS", 0 if what == "products" else 10**9)
         patch.setattr(engine, "MANY_RECORDS", 10**9)
         yield
 

@@ -52,6 +52,18 @@ def helper(function: Function) -> Function:
     return compiled
 
 
+def reordering_helper(function: Function) -> Function:
+    """A helper whose sums are added up in any order, so that these loops, too, become vectors.
+
+    What it returns may be used with a bound on its error alone.
+    """
+    options: Any = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled: Function = numba.njit(
+        error_model="numpy", fastmath={"reassoc", "nsz"}, pipeline_class=HelperCompiler, **options
+    )(function)
+    return compiled
+
+
 def inlined(function: Function) -> Function:
     """A small helper that numba puts into each caller, where loops can then be vectorised.
 

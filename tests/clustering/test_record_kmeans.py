@@ -139,7 +139,7 @@ def test_the_model_is_that_of_the_plain_twin(
     n = len(values)
     ids = (seed + np.arange(n))[np.random.default_rng(seed).permutation(n)]
     ids = np.array([f"p{i}" for i in ids]) if names else ids
-    kept = sorted(KEPT)[seed % 2]
+    kept = KEPT[seed % len(KEPT)]
     with rows_keep(kept):
         model = owned(values, ids, n_clusters=n_clusters, n_init=n_init, max_iter=max_iter, tol=tol)
     runs = [plain_run(values, ids.tolist(), n_clusters, r, max_iter, tol) for r in range(n_init)]

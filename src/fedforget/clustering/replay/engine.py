@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -18,8 +19,10 @@ from fedforget.clustering.lloyd import Moments, Restarts, threshold_of
 from fedforget.clustering.replay import walk
 from fedforget.clustering.replay.parts import table_of
 from fedforget.clustering.replay.points import set_features
+from fedforget.clustering.replay.products import address_of_sgemm, blas_threads
 from fedforget.clustering.replay.state import (
     ABSENT,
+    BLOCK_OF_PRODUCTS,
     FULL,
     GROW,
     READY,
@@ -38,6 +41,9 @@ from fedforget.clustering.replay.state import (
 
 BY_MARGINS = 1024
 """Features times clusters up to which rows keep margins, and beyond which estimates."""
+
+BY_PRODUCTS = 512
+"""Features times clusters from which margins are taken from products of matrices."""
 
 MANY_RECORDS = 8
 """Records of one owner keep margins in any case where there are so many to a feature."""
@@ -96,7 +102,9 @@ class Drawn(NamedTuple):
 
 
 _OWN = (
-    "current", "roundings", "charges", "places", "gathered", "gathered_lengths", "factors",
+    "current", "roundings", "charges", "places", "gathered", "gathered_lengths", "block",
+    "products", "vectors", "norms", "errors", "left", "path", "travelled", "bounds",
+    "measured_on", "owners", "farthest", "factors",
     "nearest", "near", "other", "measured", "one", "two",
 )  # fmt: skip
 """The working memory of margins."""
@@ -209,7 +217,15 @@ class Replay(Generic[Draws, Result]):
         if not by_margins:
             # Products are computed when wanted, or all at once where they are all wanted.
             known = min(sizes.slots, limit // (_PRODUCTS_SHARE * 4 * sizes.slots))
-        one = replace(sizes, rows=1, known=known)
+        by_products = by_margins and sizes.features * sizes.clusters >= BY_PRODUCTS
+        one = replace(
+            sizes,
+            rows=1,
+            known=known,
+            apart=0 if by_products else sizes.features,
+            together=sizes.slots if by_products else 0,
+            block=BLOCK_OF_PRODUCTS if by_products else 0,
+        )
         strategy = Margins if by_margins else Estimates
         self.row_bytes = sum(nbytes(part, one, along="rows") for part in (Assignments, strategy))
         self.product_bytes = 4 * sizes.slots
@@ -220,6 +236,7 @@ class Replay(Generic[Draws, Result]):
         if by_margins:
             self.margins = allocate(Margins, sizes)
             self.margins.factors[sizes.clusters :, -1] = np.inf
+            self.margins.library["sgemm"] = address_of_sgemm() if by_products else 0
         else:
             self.estimates = allocate(Estimates, sizes)
         self.runs = allocate(Runs, sizes)
@@ -243,9 +260,11 @@ class Replay(Generic[Draws, Result]):
         """Let the strategy know the points."""
         points = table_of(self.points)
         if self.margins is not None:
-            set_features(points, self.margins.features, self.margins.lengths)
+            kept = self.margins
+            set_features(points, kept.features, kept.coordinates, kept.lengths)
         if self.estimates is not None:
-            set_features(points, self.estimates.features, np.empty(0, dtype=np.float32))
+            nothing = np.empty((0, 1), dtype=np.float32)
+            set_features(points, self.estimates.features, nothing, nothing[:, 0].copy())
             self.estimates.place[:] = -1
             slots, d = self.points.values.shape
             n = int(self.points.summary["n"])
@@ -347,12 +366,13 @@ class Replay(Generic[Draws, Result]):
         tally = self.scratch.tally
         tally[...] = 0
         rest = changed, values, keys, task.max_iter, self.total, self.threshold
-        if not self._crew:
-            self._kernel(*self._tables, *rest, walk.CHANGE | walk.SETTLE, 0, task.n_init)
-        else:
-            self._kernel(*self._tables, *rest, walk.CHANGE, 0, 0)
-            self._share_out(rest)
-            self._kernel(*self._tables, *rest, walk.SETTLE, 0, 0)
+        with self._library_threads():
+            if not self._crew:
+                self._kernel(*self._tables, *rest, walk.CHANGE | walk.SETTLE, 0, task.n_init)
+            else:
+                self._kernel(*self._tables, *rest, walk.CHANGE, 0, 0)
+                self._share_out(rest)
+                self._kernel(*self._tables, *rest, walk.SETTLE, 0, 0)
         work.points += int(tally["labels"])
         work.distances += int(tally["distances"])
         self.n_rows = int(tally["rows"])
@@ -360,6 +380,12 @@ class Replay(Generic[Draws, Result]):
             self._drop()
             status[status == FULL] = GROW
             self._replay(_NOTHING, *self.nothing, work)
+
+    def _library_threads(self) -> AbstractContextManager[Any]:
+        """Let products of matrices use the cores that threads of our own leave."""
+        if self.margins is None or not len(self.margins.coordinates):
+            return nullcontext()
+        return blas_threads(max(1, self.task.n_threads // max(1, len(self._crew))))
 
     def _share_out(self, rest: tuple[Any, ...]) -> None:
         """Let threads walk the restarts; each has a part of the free rows meanwhile."""

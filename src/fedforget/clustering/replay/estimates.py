@@ -49,6 +49,11 @@ def ignore_changes(points, scratch, changed):
 
 
 @inlined
+def set_out_by_estimates(estimates):
+    """Before the first row of a walk: nothing."""
+
+
+@inlined
 def is_never_closer(points, rows, estimates, scratch, above, row, turn):
     """Estimates follow the moves of clusters, and these are known against the row as it was."""
     return False

@@ -10,21 +10,18 @@ import numpy as np
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
-    SINGLE,
-    UNDERFLOW,
-    coordinate,
     copy,
     fill,
     largest,
     locate,
     locate_from_origin,
-    magnitude,
     nearest_within,
     two_lowest,
 )
+from fedforget.clustering.replay.measuring import all_at_once, measure, root_of, travel
 from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel
 from fedforget.clustering.replay.points import find_companions
-from fedforget.clustering.replay.state import BORDER_BLOCK, SLOT_BLOCK, SLOT_TILE
+from fedforget.clustering.replay.state import BORDER_BLOCK
 from fedforget.compilation import helper, inlined
 
 SLOTS_PER_POINT = 64
@@ -36,9 +33,6 @@ REACH = 1.5
 SHORTEST = 8
 """Lists shorter than this are worth lengthening."""
 
-CACHED = 1 << 19
-"""So many numbers in single precision are taken to stay in a processor's cache."""
-
 FEW = 8
 """Up to so many points are settled one by one."""
 
@@ -47,8 +41,11 @@ FEW = 8
 def add_point_to_margins(points, margins, scratch, slot):
     """Let the features include a new point's.  OUT: margins, scratch."""
     margins.lengths[slot] = locate_from_origin(points, scratch, slot)
-    for c in range(points.origin.shape[0]):
+    for c in range(margins.features.shape[0]):
         margins.features[c, slot] = scratch.point[c]
+    if margins.coordinates.shape[0] > 0:
+        for c in range(margins.coordinates.shape[1]):
+            margins.coordinates[slot, c] = scratch.point[c]
 
 
 @inlined
@@ -109,6 +106,8 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
     that are not where they were, ``scratch.touched[turn]`` will mark the clusters that have moves.
     OUT: rows, margins, scratch.
     """
+    if t > 0:
+        travel(rows, margins, above, row)
     before, touched = scratch.moved[turn], scratch.touched[turn]
     labels, reserves = rows.labels[row], margins.reserves[row]
     drifts, kept = margins.drifts[row], margins.rows[row]
@@ -281,17 +280,9 @@ def _settle_many(points, rows, margins, scratch, row, count, turn):
     """
     slots, labels, roundings = scratch.candidates, rows.labels[row], margins.roundings
     _take_anchors(rows.centres[row], points.base, margins.current, roundings)
-    width = _pad(slots, count)
-    _gather(points, margins, slots, width)
-    _measure(
-        margins.gathered,
-        margins.gathered_lengths,
-        width,
-        margins.current,
-        points.summary,
-        margins,
-    )
     least = 2.0 * largest(roundings)
+    current, some = margins.current, np.bool_(False)
+    saved = measure(points, margins, labels, slots, count, current, least, 0.0, some)
     for j in range(count):
         slot = slots[j]
         own, nearest = np.int64(labels[slot]), np.int64(margins.nearest[j])
@@ -299,7 +290,7 @@ def _settle_many(points, rows, margins, scratch, row, count, turn):
             nearest = _nearest_of_all(points, rows, roundings, scratch, row, slot)
         if nearest != own:
             _change_label(points, rows, margins, scratch, row, slot, j, own, nearest, turn)
-    scratch.tally.distances += roundings.shape[0] * count
+    scratch.tally.distances += roundings.shape[0] * count - saved
 
 
 @inlined
@@ -386,7 +377,7 @@ def _let_in(points, rows, margins, scratch, row, slot, turn):
     for k in range(drifts.shape[0]):
         if k != own:
             moved = max(moved, drifts[k])
-    margin = (np.sqrt(second) - np.sqrt(first)) * (1.0 - 1e-9) - _root(points.summary.slack)
+    margin = (np.sqrt(second) - np.sqrt(first)) * (1.0 - 1e-9) - root_of(points.summary.slack)
     nearest = own
     if margin <= drifts[own] + moved:
         nearest = _nearest_of(
@@ -426,12 +417,6 @@ def _append(border, border_margins, kept, slot, margin):
 def _whole_blocks(listed):
     """The length of a list, up to the end of a block."""
     return -(-listed // BORDER_BLOCK) * BORDER_BLOCK
-
-
-@inlined
-def _root(slack):
-    """Distances that differ by more than this are told apart by their computed squares."""
-    return 1.001 * np.sqrt(slack)
 
 
 # -- taking margins --------------------------------------------------------------------------------
@@ -476,18 +461,17 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     if not everyone:
         bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
         count = _list_below(margins.reserves[row], bound, slots)
-    features, lengths = margins.features, margins.lengths
-    if 2 * count >= capacity:
+    everyone = everyone or all_at_once(margins, count, capacity)
+    if everyone:
         for j in range(capacity):
             slots[j] = j
-        count = width = capacity
+        count = capacity
         within = np.inf
         kept.spent = 0.0
-    else:
-        width = _pad(slots, count)
-        _gather(points, margins, slots, width)
-        features, lengths = margins.gathered, margins.gathered_lengths
-    _measure(features, lengths, width, margins.anchors[row], points.summary, margins)
+    wanted = REACH * drift if everyone else max(REACH * drift, within)
+    least = 2.0 * largest(margins.drifts[row])
+    anchors, labels = margins.anchors[row], rows.labels[row]
+    saved = measure(points, margins, labels, slots, count, anchors, least, wanted, everyone)
     met = _take_labels(points, rows, margins, scratch, row, count, turn)
     kept.cut = _find_cut(margins.measured[:count], most, cut, within, 4.0 * radius)
     kept.listed = 0
@@ -497,157 +481,7 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     kept.debt = 0
     kept.price = count + capacity // SLOTS_PER_POINT
     scratch.tally.labels += met
-    scratch.tally.distances += margins.drifts.shape[1] * met
-
-
-@inlined
-def _pad(slots, count):
-    """Repeat a slot until there is a whole number of blocks; returns how many.  OUT: slots."""
-    width = -(-count // SLOT_BLOCK) * SLOT_BLOCK
-    for j in range(count, width):
-        slots[j] = slots[0]
-    return width
-
-
-@helper
-def _gather(points, margins, slots, width):
-    """Put the features of some points side by side.  OUT: margins (gathered).
-
-    Where all features do not fit into the cache, a point's are fetched from its values, which are
-    neighbours in memory.
-    """
-    d, capacity = margins.features.shape
-    for j in range(width):
-        margins.gathered_lengths[j] = margins.lengths[slots[j]]
-    if d * capacity <= CACHED:
-        for c in range(d):
-            source, target = margins.features[c], margins.gathered[c]
-            for j in range(width):
-                target[j] = source[slots[j]]
-    else:
-        for j in range(width):
-            for c in range(d):
-                margins.gathered[c, j] = coordinate(points, slots[j], c) - points.base[c]
-
-
-@helper
-def _measure(features, lengths, width, anchors, summary, out):
-    """Nearest anchors of some points, and margins.
-
-    ``features`` and ``lengths`` are those of these points.  OUT: out.
-    """
-    n_clusters, d = anchors.shape
-    most = 0.0
-    for k in range(n_clusters):
-        norm = 0.0
-        for c in range(d):
-            anchor = np.float64(anchors[k, c])
-            norm += anchor * anchor
-            out.factors[k, c] = -2.0 * anchor
-        out.factors[k, d] = norm
-        most = max(most, magnitude(norm, summary.radius2))
-    for begin in range(0, width, SLOT_TILE):
-        end = min(begin + SLOT_TILE, width)
-        _two_nearest(
-            features,
-            begin,
-            out.factors,
-            out.near[begin:end],
-            out.other[begin:end],
-            out.nearest[begin:end],
-            out.one[: end - begin],
-            out.two[: end - begin],
-        )
-    # The errors of estimates in single precision (docs/math.md).
-    error = (d + 8.0) * (0.5 * SINGLE * most + UNDERFLOW)
-    pad = error + 2.0 * SINGLE * (summary.radius2 + most)
-    away = _root(summary.slack)
-    _margins_of(
-        out.near[:width],
-        out.other,
-        lengths,
-        np.float32(2.0 * error * (1.0 + 1e-6)),
-        np.float32(pad),
-        np.float32(away * (1.0 + 1e-6)),
-        out.measured,
-    )
-
-
-@helper
-def _two_nearest(features, begin, factors, near, other, nearest, one, two):
-    """Estimates of points for their nearest anchor and the next.
-
-    A point's squared length is left out, as it is the same for all.  Two anchors are met at a time.
-    OUT: near, other, nearest; one, two.
-    """
-    d, n = features.shape[0], near.shape[0]
-    end = begin + n
-    for i in range(n):
-        near[i] = np.inf
-        other[i] = np.inf
-    for k in range(0, factors.shape[0], 2):
-        f, g = factors[k], factors[k + 1]
-        norm1, norm2 = f[d], g[d]
-        rest = d % 4
-        if rest == 0:
-            for i in range(n):
-                one[i] = norm1
-                two[i] = norm2
-        elif rest == 1:
-            x0 = features[0, begin:end]
-            f0, g0 = f[0], g[0]
-            for i in range(n):
-                one[i] = norm1 + f0 * x0[i]
-                two[i] = norm2 + g0 * x0[i]
-        elif rest == 2:
-            x0, x1 = features[0, begin:end], features[1, begin:end]
-            f0, f1, g0, g1 = f[0], f[1], g[0], g[1]
-            for i in range(n):
-                one[i] = norm1 + (f0 * x0[i] + f1 * x1[i])
-                two[i] = norm2 + (g0 * x0[i] + g1 * x1[i])
-        else:
-            x0, x1 = features[0, begin:end], features[1, begin:end]
-            x2 = features[2, begin:end]
-            f0, f1, f2, g0, g1, g2 = f[0], f[1], f[2], g[0], g[1], g[2]
-            for i in range(n):
-                one[i] = norm1 + (f0 * x0[i] + (f1 * x1[i] + f2 * x2[i]))
-                two[i] = norm2 + (g0 * x0[i] + (g1 * x1[i] + g2 * x2[i]))
-        for c in range(rest, d, 4):
-            x0, x1 = features[c, begin:end], features[c + 1, begin:end]
-            x2, x3 = features[c + 2, begin:end], features[c + 3, begin:end]
-            f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
-            g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
-            for i in range(n):
-                one[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
-                two[i] += (g0 * x0[i] + g1 * x1[i]) + (g2 * x2[i] + g3 * x3[i])
-        first, then = np.int32(k), np.int32(k + 1)
-        for i in range(n):
-            closest, next_, which = near[i], other[i], nearest[i]
-            estimate = one[i]
-            closer = estimate < closest
-            lower = estimate if estimate < next_ else next_
-            next_ = closest if closer else lower
-            closest = estimate if closer else closest
-            which = first if closer else which
-            estimate = two[i]
-            closer = estimate < closest
-            lower = estimate if estimate < next_ else next_
-            other[i] = closest if closer else lower
-            near[i] = estimate if closer else closest
-            nearest[i] = then if closer else which
-
-
-@helper
-def _margins_of(near, other, lengths, twice, pad, away, margins):
-    """By how much the next anchor is farther than the nearest, at least.  OUT: margins.
-
-    d_b - d_a = (d_b^2 - d_a^2) / (d_b + d_a), which is at least the same over 2 d_b.
-    """
-    for i in range(near.shape[0]):
-        gap = (other[i] - near[i]) - twice
-        farther = np.sqrt((lengths[i] + other[i]) + pad)
-        margin = gap / (np.float32(2.0) * farther) * np.float32(1.0 - 2.0**-18) - away
-        margins[i] = margin if other[i] < np.inf else np.float32(np.inf)
+    scratch.tally.distances += margins.drifts.shape[1] * met - saved
 
 
 @helper

@@ -141,6 +141,12 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         self._clear_working_memory()
         if self.margins is not None:
             self.margins.features[:, slots] = 0.0
+            if len(self.margins.coordinates):
+                self.margins.coordinates[slots] = 0.0
+                for hand in (self.margins, *(hand.margins for hand in self._crew)):
+                    # From its distances to many centres a record could be computed.
+                    hand.bounds[slots] = 0.0
+                    hand.measured_on[slots] = 0
             self.margins.lengths[slots] = 0.0
         if self.estimates is not None:
             estimates = self.estimates
@@ -171,6 +177,8 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             for margins in (self.margins, *(hand.margins for hand in self._crew)):
                 margins.current.fill(0.0)
                 margins.factors[: self.task.n_clusters] = 0.0
+                for part in (margins.block, margins.products, margins.vectors, margins.norms):
+                    part.fill(0.0)
                 _clear_gathered(margins)
 
 

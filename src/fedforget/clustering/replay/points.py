@@ -52,10 +52,11 @@ def _delete(order, n, place):
 
 
 @kernel
-def set_features(table, features, lengths):
-    """Write the shifted coordinates feature by feature, and their squared lengths where wanted.
+def set_features(table, features, together, lengths):
+    """Write the shifted coordinates and their squared lengths, where these are wanted.
 
-    OUT: features, lengths; the summary of the points, which come as a table.
+    OUT: features, feature by feature; together, point by point; lengths; the summary of the points,
+    which come as a table.
     """
     points = _points(table)
     d = points.origin.shape[0]
@@ -66,7 +67,10 @@ def set_features(table, features, lengths):
         for c in range(d):
             side = coordinate(points, slot, c)
             shifted = side - points.base[c]
-            features[c, slot] = shifted
+            if features.shape[0] > 0:
+                features[c, slot] = shifted
+            if together.shape[0] > 0:
+                together[slot, c] = shifted
             radius2 += shifted * shifted
             reach2 += side * side
         if lengths.shape[0] > 0:

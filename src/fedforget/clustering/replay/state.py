@@ -32,6 +32,9 @@ BORDER_BLOCK = 32
 SLOTS_PER_BORDER = 16
 """One slot in so many has room on such a list."""
 
+BLOCK_OF_PRODUCTS = 256
+"""Points that are multiplied with all anchors at once."""
+
 # What has to be done about a restart.
 READY = 0  # Its rows are complete.
 RERUN = 1  # It has to be seeded and run from the start.
@@ -47,7 +50,8 @@ class Sizes:
 
     ``slots`` is the room for points, ``ordered`` that for their order, ``rows`` that for
     assignments of all restarts together, ``longest`` that of one restart, ``known`` that for points
-    whose inner products are kept.
+    whose inner products are kept.  ``apart`` features of all points are kept feature by feature, or
+    those of ``together`` slots point by point, of which a ``block`` is multiplied at once.
     """
 
     slots: int
@@ -58,6 +62,9 @@ class Sizes:
     rows: int = 0
     longest: int = 0
     known: int = 0
+    apart: int = 0
+    together: int = 0
+    block: int = 0
     both: int = 2
     tile: int = SLOT_TILE
 
@@ -117,6 +124,9 @@ ROW_OF_MARGINS = record(spent=Real, cut=Real, listed=Int, usual=Int, debt=Int, p
 CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
 FOLLOW = record(ratio=Real, constant=Real, by_members=np.bool_)
+LIBRARY = record(sgemm=Int)
+PATH = record(number=Int, known=Int)
+ERRORS = record(estimate=Real, squared=Real, away=Real, rounding=Real)
 POOL = record(free=Int)
 RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
 SEED = record(slot=Int, score=Real, runner_up=Real)
@@ -185,6 +195,8 @@ class Margins(NamedTuple):
     its label stands.
 
     features, lengths : the shifted coordinates, feature by feature, and their squared lengths.
+    coordinates : the shifted coordinates point by point, where products with anchors are taken from
+        a ``library``.
     anchors, drifts : those of the rows.
     reserves : a point's margin is at least its reserve less what the row has ``spent``.
     rows : of each row what it has ``spent``; the ``cut`` that the margins of all points exceed that
@@ -200,14 +212,27 @@ class Margins(NamedTuple):
     charges : of each cluster, how much margin its points must have.
     places : where points stand on a list.
     gathered, gathered_lengths : features and lengths of some points, side by side.
+    block, products : coordinates of some points, and their products with all anchors.
+    vectors, norms : of each anchor its coordinates times -2, and its squared length.
+    errors : bounds on the errors of an ``estimate``, of a ``squared`` distance from it, and of how
+        far anchors are from centres by ``rounding``; ``away`` as in :func:`root_of`.
+    left : places of the points that are multiplied with all anchors.
+    path, travelled : the ``number`` of a walk, of how many points it knows distances; how far each
+        centre has come on it.
+    bounds, measured_on : of each point lower bounds on its distances to all centres, when it was
+        measured, and what these had travelled; the number of the walk on which that was.
+    owners, farthest : the nearest centre of each such point, and an upper bound on its distance
+        less what the centre had travelled.
     factors : of each anchor its coordinates times -2 and, last, its squared length.
     nearest, near, other : of each of these points the nearest anchor, its estimate and the next.
     measured : the margin of each of these points.
     one, two : estimates of a tile of points for two anchors.
     """
 
-    features: Annotated[Any, of(Single, "features", "slots")]
+    features: Annotated[Any, of(Single, "apart", "slots")]
     lengths: Annotated[Any, of(Single, "slots")]
+    coordinates: Annotated[Any, of(Single, "together", "features")]
+    library: Annotated[Any, of(LIBRARY)]
     anchors: Annotated[Any, of(Single, "rows", "clusters", "features")]
     drifts: Annotated[Any, of(Real, "rows", "clusters")]
     reserves: Annotated[Any, of(Single, "rows", "slots")]
@@ -218,8 +243,20 @@ class Margins(NamedTuple):
     roundings: Annotated[Any, of(Real, "clusters")]
     charges: Annotated[Any, of(Real, "clusters")]
     places: Annotated[Any, of(np.int32, "border")]
-    gathered: Annotated[Any, of(Single, "features", "slots")]
+    gathered: Annotated[Any, of(Single, "apart", "slots")]
     gathered_lengths: Annotated[Any, of(Single, "slots")]
+    block: Annotated[Any, of(Single, "block", "features")]
+    products: Annotated[Any, of(Single, "block", "clusters")]
+    vectors: Annotated[Any, of(Single, "clusters", "features")]
+    norms: Annotated[Any, of(Single, "clusters")]
+    errors: Annotated[Any, of(ERRORS)]
+    left: Annotated[Any, of(np.int32, "together")]
+    path: Annotated[Any, of(PATH)]
+    travelled: Annotated[Any, of(Real, "clusters")]
+    bounds: Annotated[Any, of(Single, "together", "clusters")]
+    measured_on: Annotated[Any, of(Int, "together")]
+    owners: Annotated[Any, of(np.int32, "together")]
+    farthest: Annotated[Any, of(Real, "together")]
     factors: Annotated[Any, of(Single, "paired_clusters", "features_and_weight")]
     nearest: Annotated[Any, of(np.int32, "slots")]
     near: Annotated[Any, of(Single, "slots")]

@@ -14,6 +14,7 @@ from fedforget.clustering.replay.estimates import (
     begin_by_estimates,
     ignore_changes,
     is_never_closer,
+    set_out_by_estimates,
 )
 from fedforget.clustering.replay.margins import (
     add_point_to_margins,
@@ -22,6 +23,7 @@ from fedforget.clustering.replay.margins import (
     is_closer_by_margins,
     meet_changes,
 )
+from fedforget.clustering.replay.measuring import set_out_by_margins
 from fedforget.clustering.replay.outcomes import estimate_losses, settle_outcomes
 from fedforget.clustering.replay.parts import part_of
 from fedforget.clustering.replay.points import change_points
@@ -53,6 +55,7 @@ class Strategy(NamedTuple):
     part : the part of the state that holds it.
     add_point : let it know a point that comes.
     meet_changes : what is to be done before any row is looked at.
+    set_out : what is to be done before the rows of a restart are walked.
     begin : let a new row start with what the row above knows.
     is_closer_above : whether a row that is there is better started again as a new one.
     assign : bring the labels of a row up to date with its centres, and note the moves.
@@ -62,6 +65,7 @@ class Strategy(NamedTuple):
     part: type
     add_point: Function
     meet_changes: Function
+    set_out: Function
     begin: Function
     is_closer_above: Function
     assign: Function
@@ -72,6 +76,7 @@ BY_MARGINS = Strategy(
     Margins,
     add_point_to_margins,
     meet_changes,
+    set_out_by_margins,
     begin_by_margins,
     is_closer_by_margins,
     assign_by_margins,
@@ -81,6 +86,7 @@ BY_ESTIMATES = Strategy(
     Estimates,
     add_point_to_estimates,
     ignore_changes,
+    set_out_by_estimates,
     begin_by_estimates,
     is_never_closer,
     assign_by_estimates,
@@ -101,7 +107,7 @@ def replay_by(strategy: Strategy) -> Function:
     stages : whether to take the steps CHANGE and SETTLE.
     first, last : the restarts to walk, without the last.
     """
-    _, _, add_point, meet_changes, begin, is_closer_above, assign = strategy
+    _, _, add_point, meet_changes, set_out, begin, is_closer_above, assign = strategy
     points_of, rows_of, kept_of = part_of(Points), part_of(Assignments), part_of(strategy.part)
     runs_of, scratch_of = part_of(Runs), part_of(Scratch)
 
@@ -151,6 +157,7 @@ def replay_by(strategy: Strategy) -> Function:
         fill(scratch.touched[turn], np.bool_(False))
         fill(scratch.moved[turn], np.bool_(False))
         scratch.tally.moves = 0
+        set_out(kept)
         going = True
         while going:
             is_old = t < length
@@ -171,8 +178,8 @@ def replay_by(strategy: Strategy) -> Function:
                 is_still = _total_shift(rows, scratch, above, row, is_old, turn) <= threshold
             # 3b. Labels follow the centres.  Where these are closer to the row above than to what
             # they were, the row starts again as its copy.
-            starts_again = is_old and t > 1 and is_closer_above(
-                points, rows, kept, scratch, above, row, turn
+            starts_again = (
+                is_old and t > 1 and is_closer_above(points, rows, kept, scratch, above, row, turn)
             )
             if starts_again:
                 _copy_row(rows, above, row)

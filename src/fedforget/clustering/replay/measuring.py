@@ -1,0 +1,387 @@
+"""How far points are from their nearest anchors: margins, and what they are measured by.
+
+Few features and clusters are met one feature after the other.  Where they are many, a library
+multiplies points with all anchors; and while a walk goes from row to row, it keeps a lower bound on
+every distance that it has measured.  A centre that has not come close enough since need not be
+looked at again, which leaves two or three of them as a rule.
+
+The errors of what is computed in single precision are derived in docs/math.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedforget.clustering.kernels.distance import squared_distance
+from fedforget.clustering.kernels.race import SCREEN
+from fedforget.clustering.replay.arithmetic import SINGLE, UNDERFLOW, coordinate, copy, magnitude
+from fedforget.clustering.replay.products import multiply
+from fedforget.clustering.replay.state import SLOT_BLOCK, SLOT_TILE
+from fedforget.compilation import helper, inlined, reordering_helper
+
+CACHED = 1 << 19
+"""So many numbers in single precision are taken to stay in a processor's cache."""
+
+ONE_BY_ONE = 4
+"""One anchor in so many is multiplied with a point in the time of a product with all of them."""
+
+
+@inlined
+def set_out_by_margins(margins):
+    """Before the first row of a walk: nothing is known of distances.  OUT: margins."""
+    margins.path.number += 1
+    margins.path.known = 0
+    margins.travelled[:] = 0.0
+
+
+@helper
+def travel(rows, margins, above, row):
+    """Let each centre have travelled from where the row above has it.  OUT: margins."""
+    if margins.coordinates.shape[0] > 0:
+        for k in range(margins.travelled.shape[0]):
+            step2 = squared_distance(rows.centres[row, k], rows.centres[above, k])
+            margins.travelled[k] += np.sqrt(step2) * SCREEN
+
+
+@inlined
+def all_at_once(margins, count, capacity):
+    """Whether to measure all points rather than so many of them."""
+    # A point whose distances are known takes less time by itself.
+    return 2 * count >= capacity and 2 * margins.path.known < capacity
+
+
+@helper
+def measure(points, margins, labels, slots, count, anchors, rounding, wanted, everyone):
+    """Nearest anchors of the points in some slots, and margins.
+
+    ``labels`` say which anchors may be the nearest, ``everyone`` means every slot, ``rounding`` how
+    far anchors may be from their centres, and ``wanted`` up to where margins should be good.
+    Returns how many distances did not have to be computed.
+    OUT: margins (nearest, measured; working memory), slots behind the last.
+    """
+    n_clusters, d = anchors.shape
+    summary = points.summary
+    most = 0.0
+    for k in range(n_clusters):
+        norm = 0.0
+        for c in range(d):
+            anchor = np.float64(anchors[k, c])
+            norm += anchor * anchor
+        most = max(most, magnitude(norm, summary.radius2))
+        margins.norms[k] = norm
+    errors = margins.errors
+    errors.estimate = (d + 8.0) * (0.5 * SINGLE * most + UNDERFLOW)
+    errors.squared = errors.estimate + 2.0 * SINGLE * (summary.radius2 + most)
+    errors.away = root_of(summary.slack)
+    errors.rounding = rounding
+    if margins.coordinates.shape[0] > 0:
+        return _measure_by_products(margins, labels, slots, count, anchors, wanted, everyone)
+    _measure_by_features(points, margins, slots, count, anchors, everyone)
+    return 0
+
+
+@inlined
+def root_of(slack):
+    """Distances that differ by more than this are told apart by their computed squares."""
+    return 1.001 * np.sqrt(slack)
+
+
+# -- one feature after the other -------------------------------------------------------------------
+
+
+@helper
+def _measure_by_features(points, margins, slots, count, anchors, everyone):
+    """Measure points one feature after the other.  OUT: margins, slots."""
+    n_clusters, d = anchors.shape
+    for k in range(n_clusters):
+        for c in range(d):
+            margins.factors[k, c] = np.float32(-2.0) * anchors[k, c]
+        margins.factors[k, d] = margins.norms[k]
+    width = _pad(slots, count)
+    features, lengths = margins.features, margins.lengths
+    if not everyone:
+        _gather(points, margins, slots, width)
+        features, lengths = margins.gathered, margins.gathered_lengths
+    for begin in range(0, width, SLOT_TILE):
+        end = min(begin + SLOT_TILE, width)
+        _two_nearest(
+            features,
+            begin,
+            margins.factors,
+            margins.near[begin:end],
+            margins.other[begin:end],
+            margins.nearest[begin:end],
+            margins.one[: end - begin],
+            margins.two[: end - begin],
+        )
+    _margins_of(
+        margins.near[:width],
+        margins.other,
+        lengths,
+        np.float32(2.0 * margins.errors.estimate * (1.0 + 1e-6)),
+        np.float32(margins.errors.squared),
+        np.float32(margins.errors.away * (1.0 + 1e-6)),
+        margins.measured,
+    )
+
+
+@inlined
+def _pad(slots, count):
+    """Repeat a slot until there is a whole number of blocks; returns how many.  OUT: slots."""
+    width = -(-count // SLOT_BLOCK) * SLOT_BLOCK
+    for j in range(count, width):
+        slots[j] = slots[0]
+    return width
+
+
+@helper
+def _gather(points, margins, slots, width):
+    """Put the features of some points side by side.  OUT: margins (gathered).
+
+    Where all features do not fit into the cache, a point's are fetched from its values, which are
+    neighbours in memory.
+    """
+    d, capacity = margins.features.shape
+    for j in range(width):
+        margins.gathered_lengths[j] = margins.lengths[slots[j]]
+    if d * capacity <= CACHED:
+        for c in range(d):
+            source, target = margins.features[c], margins.gathered[c]
+            for j in range(width):
+                target[j] = source[slots[j]]
+    else:
+        for j in range(width):
+            for c in range(d):
+                margins.gathered[c, j] = coordinate(points, slots[j], c) - points.base[c]
+
+
+@helper
+def _two_nearest(features, begin, factors, near, other, nearest, one, two):
+    """Estimates of points for their nearest anchor and the next.
+
+    A point's squared length is left out, as it is the same for all.  Two anchors are met at a time.
+    OUT: near, other, nearest; one, two.
+    """
+    d, n = features.shape[0], near.shape[0]
+    end = begin + n
+    for i in range(n):
+        near[i] = np.inf
+        other[i] = np.inf
+    for k in range(0, factors.shape[0], 2):
+        f, g = factors[k], factors[k + 1]
+        norm1, norm2 = f[d], g[d]
+        rest = d % 4
+        if rest == 0:
+            for i in range(n):
+                one[i] = norm1
+                two[i] = norm2
+        elif rest == 1:
+            x0 = features[0, begin:end]
+            f0, g0 = f[0], g[0]
+            for i in range(n):
+                one[i] = norm1 + f0 * x0[i]
+                two[i] = norm2 + g0 * x0[i]
+        elif rest == 2:
+            x0, x1 = features[0, begin:end], features[1, begin:end]
+            f0, f1, g0, g1 = f[0], f[1], g[0], g[1]
+            for i in range(n):
+                one[i] = norm1 + (f0 * x0[i] + f1 * x1[i])
+                two[i] = norm2 + (g0 * x0[i] + g1 * x1[i])
+        else:
+            x0, x1 = features[0, begin:end], features[1, begin:end]
+            x2 = features[2, begin:end]
+            f0, f1, f2, g0, g1, g2 = f[0], f[1], f[2], g[0], g[1], g[2]
+            for i in range(n):
+                one[i] = norm1 + (f0 * x0[i] + (f1 * x1[i] + f2 * x2[i]))
+                two[i] = norm2 + (g0 * x0[i] + (g1 * x1[i] + g2 * x2[i]))
+        for c in range(rest, d, 4):
+            x0, x1 = features[c, begin:end], features[c + 1, begin:end]
+            x2, x3 = features[c + 2, begin:end], features[c + 3, begin:end]
+            f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
+            g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
+            for i in range(n):
+                one[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
+                two[i] += (g0 * x0[i] + g1 * x1[i]) + (g2 * x2[i] + g3 * x3[i])
+        first, then = np.int32(k), np.int32(k + 1)
+        for i in range(n):
+            closest, next_, which = near[i], other[i], nearest[i]
+            estimate = one[i]
+            closer = estimate < closest
+            lower = estimate if estimate < next_ else next_
+            next_ = closest if closer else lower
+            closest = estimate if closer else closest
+            which = first if closer else which
+            estimate = two[i]
+            closer = estimate < closest
+            lower = estimate if estimate < next_ else next_
+            other[i] = closest if closer else lower
+            near[i] = estimate if closer else closest
+            nearest[i] = then if closer else which
+
+
+@helper
+def _margins_of(near, other, lengths, twice, pad, away, margins):
+    """By how much the next anchor is farther than the nearest, at least.  OUT: margins.
+
+    d_b - d_a = (d_b^2 - d_a^2) / (d_b + d_a), which is at least the same over 2 d_b.
+    """
+    for i in range(near.shape[0]):
+        gap = (other[i] - near[i]) - twice
+        farther = np.sqrt((lengths[i] + other[i]) + pad)
+        margin = gap / (np.float32(2.0) * farther) * np.float32(1.0 - 2.0**-18) - away
+        margins[i] = margin if other[i] < np.inf else np.float32(np.inf)
+
+
+# -- by products -----------------------------------------------------------------------------------
+
+
+@helper
+def _measure_by_products(margins, labels, slots, count, anchors, wanted, everyone):
+    """Measure points by the bounds that are known of them, or else by products with all anchors.
+
+    Returns how many products did not have to be computed.  OUT: margins.
+    """
+    n_clusters, d = anchors.shape
+    for k in range(n_clusters):
+        for c in range(d):
+            margins.vectors[k, c] = np.float32(-2.0) * anchors[k, c]
+    left = saved = 0
+    for j in range(count):
+        slot, own, taken = slots[j], np.int64(labels[slots[j]]), n_clusters
+        if not everyone and own >= 0 and margins.measured_on[slot] == margins.path.number:
+            taken = _measure_by_bounds(margins, j, slot, own, wanted)
+        saved += n_clusters - taken
+        if taken == n_clusters:
+            margins.left[left] = j
+            left += 1
+    at_once = margins.block.shape[0]
+    for begin in range(0, left, at_once):
+        end = min(begin + at_once, left)
+        block = margins.coordinates[begin:end]
+        if not everyone:
+            block = margins.block[: end - begin]
+            for i in range(begin, end):
+                copy(margins.coordinates[slots[margins.left[i]]], block[i - begin])
+        multiply(margins.library.sgemm, block, margins.vectors, end - begin, margins.products)
+        for i in range(begin, end):
+            j = margins.left[i]
+            _measure_by_all(margins, j, slots[j], margins.products[i - begin])
+    return saved
+
+
+@helper
+def _measure_by_all(margins, j, slot, products):
+    """Measure a point whose products with all anchors are there.  OUT: margins."""
+    norms, bounds = margins.norms, margins.bounds[slot]
+    closest = next_ = np.float32(np.inf)
+    which = np.int32(0)
+    for k in range(norms.shape[0]):
+        estimate = norms[k] + products[k]
+        closer = estimate < closest
+        lower = estimate if estimate < next_ else next_
+        next_ = closest if closer else lower
+        closest = estimate if closer else closest
+        which = np.int32(k) if closer else which
+    for k in range(norms.shape[0]):
+        bounds[k] = _bound(margins, slot, norms[k] + products[k], margins.travelled[k])
+    if margins.measured_on[slot] != margins.path.number:
+        margins.measured_on[slot] = margins.path.number
+        margins.path.known += 1
+    _own(margins, slot, which, closest)
+    margins.nearest[j] = which
+    margins.measured[j] = _margin(margins, slot, closest, next_) - margins.errors.away
+
+
+@helper
+def _measure_by_bounds(margins, j, slot, own, wanted):
+    """Measure a point by products with the anchors that its bounds leave, unless these are many.
+
+    Returns the number of products that it takes, or that of all anchors if it is not measured.
+    OUT: margins.
+    """
+    norms, bounds, travelled = margins.norms, margins.bounds[slot], margins.travelled
+    errors, point = margins.errors, margins.coordinates[slot]
+    least = 4.0 * (errors.away + errors.rounding)
+    if margins.owners[slot] == own:
+        lowest = np.inf
+        for k in range(norms.shape[0]):
+            below = bounds[k] - travelled[k] if k != own else np.inf
+            lowest = min(lowest, below)
+        margin = lowest - (margins.farthest[slot] + travelled[own]) * SCREEN - errors.rounding
+        if margin > least:
+            margins.nearest[j] = own
+            margins.measured[j] = margin - errors.away
+            return 0
+    closest = norms[own] + _product(margins.vectors[own], point)
+    limit = _farthest(margins, slot, closest) + max(wanted, least)
+    close = 1
+    for k in range(norms.shape[0]):
+        close += 1 if bounds[k] - travelled[k] <= limit and k != own else 0
+    if close * ONE_BY_ONE > norms.shape[0] or close == norms.shape[0]:
+        return norms.shape[0]
+    next_ = np.float32(np.inf)
+    which = own
+    beyond = np.inf
+    bounds[own] = _bound(margins, slot, closest, travelled[own])
+    for k in range(norms.shape[0]):
+        lowest = bounds[k] - travelled[k]
+        if k == own:
+            continue
+        if lowest > limit:
+            beyond = min(beyond, lowest)
+            continue
+        estimate = norms[k] + _product(margins.vectors[k], point)
+        bounds[k] = _bound(margins, slot, estimate, travelled[k])
+        # Of equals, it does not matter which: they have no margin.
+        if estimate < closest:
+            next_ = closest
+            closest = estimate
+            which = k
+        else:
+            next_ = min(next_, estimate)
+    beyond -= _farthest(margins, slot, closest) + errors.rounding
+    _own(margins, slot, which, closest)
+    margins.nearest[j] = which
+    margins.measured[j] = min(_margin(margins, slot, closest, next_), beyond) - errors.away
+    return close
+
+
+@reordering_helper
+def _product(one, two):
+    """The inner product of two vectors, added up in any order."""
+    total = np.float32(0.0)
+    for c in range(one.shape[0]):
+        total += one[c] * two[c]
+    return total
+
+
+@inlined
+def _bound(margins, slot, estimate, travelled):
+    """A bound below the distance of a point to a centre, and what the centre has travelled."""
+    errors = margins.errors
+    squared = np.float64(margins.lengths[slot]) + estimate - errors.squared
+    distance = max(0.0, np.sqrt(max(0.0, squared)) - errors.rounding)
+    return np.float32((distance + travelled) * (1.0 - 1e-6))
+
+
+@inlined
+def _farthest(margins, slot, estimate):
+    """An upper bound on the distance of a point to a centre."""
+    errors = margins.errors
+    squared = np.float64(margins.lengths[slot]) + estimate + errors.squared
+    return np.sqrt(max(0.0, squared)) * SCREEN + errors.rounding
+
+
+@inlined
+def _own(margins, slot, cluster, estimate):
+    """Note the nearest centre of a point.  OUT: margins."""
+    margins.owners[slot] = cluster
+    margins.farthest[slot] = _farthest(margins, slot, estimate) - margins.travelled[cluster]
+
+
+@inlined
+def _margin(margins, slot, near, other):
+    """By how much the next anchor is farther than the nearest, at least, from their estimates."""
+    gap = np.float64(other) - np.float64(near) - 2.0 * margins.errors.estimate
+    farther = np.sqrt(np.float64(margins.lengths[slot]) + other + margins.errors.squared)
+    return gap / (2.0 * farther) * (1.0 - 1e-6) if other < np.inf else np.inf
