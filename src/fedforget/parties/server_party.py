@@ -170,6 +170,36 @@ class ServerParty:
         afresh : begin an epoch with the same members.  What they have signed since the last commit
             binds them less then: after a restore, this server may not know it.
         """
+        membership = self.plan(
+            enrolments, gone=gone, renew=renew, suspend=suspend, resume=resume, afresh=afresh
+        )
+        signed, ledger = SignedMembership.by(membership, self.identity), self.ledger()
+        # Whoever comes back with a new key does not know what was counted of it.
+        counted = ledger.place.counted or {}
+        if any(name in counted for name in renew):
+            ledger = structs.replace(ledger, full_due=True)
+        with self._db.transaction():
+            self._db.execute("INSERT INTO list VALUES (?, ?)", (membership.epoch, signed.data))
+            self._store_ledger(ledger)
+            keys = {one.name: one.key.hex() for one in membership.members}
+            entry = {"epoch": membership.epoch, "members": keys, "list": membership.digest.hex()}
+            if membership.suspended:
+                entry["suspended"] = sorted(membership.suspended)
+            self._append("epoch", entry)
+        self._protocol = None
+        return MembershipDocument.of(signed)
+
+    def plan(
+        self,
+        enrolments: Mapping[str, str] | None = None,
+        *,
+        gone: Sequence[str] = (),
+        renew: Sequence[str] = (),
+        suspend: Sequence[str] = (),
+        resume: Sequence[str] = (),
+        afresh: bool = False,
+    ) -> Membership:
+        """The list that :meth:`enrol` would make; nothing is stored."""
         latest = self._latest()
         before = None if latest is None else latest.membership
         members = {} if before is None else {one.name: one for one in before.members}
@@ -201,7 +231,7 @@ class ServerParty:
         self.federation.policy().check(len(members))
         ledger = self.ledger()
         try:
-            membership = next_list(
+            return next_list(
                 before,
                 ledger.place,
                 federation=bytes.fromhex(self.federation.identifier),
@@ -212,21 +242,6 @@ class ServerParty:
             )
         except ValueError as error:
             raise ServerError(str(error)) from None
-        signed = SignedMembership.by(membership, self.identity)
-        # Whoever comes back with a new key does not know what was counted of it.
-        counted = ledger.place.counted or {}
-        if any(name in counted for name in renew):
-            ledger = structs.replace(ledger, full_due=True)
-        with self._db.transaction():
-            self._db.execute("INSERT INTO list VALUES (?, ?)", (membership.epoch, signed.data))
-            self._store_ledger(ledger)
-            keys = {one.name: one.key.hex() for one in membership.members}
-            entry = {"epoch": membership.epoch, "members": keys, "list": membership.digest.hex()}
-            if membership.suspended:
-                entry["suspended"] = sorted(membership.suspended)
-            self._append("epoch", entry)
-        self._protocol = None
-        return MembershipDocument.of(signed)
 
     def _check_enrolment(
         self, name: str, key: str, members: Mapping[str, Member], renew: Sequence[str]

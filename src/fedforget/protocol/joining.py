@@ -58,7 +58,7 @@ def check_adoption(
     else:
         before = lists[-1] if lists else None
         opened = opened_at(membership, ledger)
-        _check_rest_of_group(name, before, membership, federation, opened)
+        check_rest_of_group(name, before, membership, federation, opened)
         _check_in_every_sum(name, lists, new, federation.policy)
         _check_signers_stay(lists, new, federation.policy)
 
@@ -155,7 +155,7 @@ def check_company(
         )
 
 
-def _check_rest_of_group(
+def check_rest_of_group(
     name: str,
     before: Membership | None,
     membership: Membership,
