@@ -305,6 +305,28 @@ def test_enrolment_files_that_are_none(study: Study, content: str) -> None:
     assert "\u202e" not in shown
 
 
+def test_a_name_that_looks_like_a_members(study: Study) -> None:
+    study("client", "init", "evora", "--name", "B\u043elogna")
+    given = ("--client", "evora/enrolment.json", "--alone")
+    shown = study.error("server", "enrol", "server", *given)
+    assert "looks like 'Bologna', which is taken (it has U+043E)" in shown
+    assert study("server", "status", "server")["epoch"] == 1
+    # Two newcomers, and somebody who has gone.
+    study("client", "init", "one", "--name", "Faro")
+    study("client", "init", "two", "--name", "FARO")
+    both = ("--client", "one/enrolment.json", "--client", "two/enrolment.json", "--alone")
+    assert "looks like 'F" in study.error("server", "enrol", "server", *both)
+    study.enrol("--gone", "Dresden", towns=TOWNS[:3])
+    study("client", "init", "three", "--name", "dresden")
+    third = ("--client", "three/enrolment.json", "--alone")
+    assert "looks like 'Dresden', which is taken" in study.error(
+        "server", "enrol", "server", *third
+    )
+    blank = study.error("client", "init", "four", "--name", "Bo\u3164logna")
+    assert "it looks like 'Bologna'; leave it out" in blank
+    assert not (study.folder / "four").exists()
+
+
 def test_two_enrolments_of_one_name(study: Study) -> None:
     study("client", "init", "evora", "--name", "Evora")
     study("client", "init", "other", "--name", "Evora")

@@ -261,8 +261,6 @@ LARGE = (
         together=True,
         silent=True,
     ),
-    replace(HIDDEN, name=f"{HIDDEN.name}, with notices", silent=False),
-    replace(NO_SIGNER, name=f"{NO_SIGNER.name}, with notices", silent=False),
     replace(PASSED_ON, name=f"{PASSED_ON.name}, with notices", silent=False),
 )
 

@@ -75,7 +75,7 @@ from fedforget.protocol.joining import (
 )
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.membership import Membership, SignedMembership
-from fedforget.text import check_name
+from fedforget.text import check_new_name
 
 if TYPE_CHECKING:
     from fedforget.clustering.lloyd_clusters import LocalKMeans
@@ -168,7 +168,7 @@ class ClientParty:
 
         ``suppression`` is where the list of forgotten ids lies, if not in the directory.
         """
-        check_name(name)
+        check_new_name(name)
         if suppression is not None and suppression.exists():
             raise ClientError(f"{suppression} is there already; every client has a list of its own")
         identity, secret = Identity(os.urandom(32)), os.urandom(16)

@@ -39,7 +39,7 @@ from fedforget.protocol.rules import Waiting, why_no_delta
 from fedforget.protocol.server_side import ServerSide, highest_attempt
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from fedforget.report import Traffic
-from fedforget.text import check_name
+from fedforget.text import check_new_name
 
 STORE = "server.sqlite"
 IDENTITY = "identity.key"
@@ -215,7 +215,12 @@ class ServerParty:
             if name in enrolments:
                 raise ServerError(f"{name} cannot go and come with one list: renew its key instead")
             del members[name]
+        taken = {*members, *enrolments}
+        if before is not None:
+            taken |= {*before.position, *before.counted, *before.former}
         for name, key in enrolments.items():
+            # A member that is on the list already keeps its name.
+            check_new_name(name, () if name in members else taken)
             self._check_enrolment(name, key, members, renew)
             suspended = name in members and members[name].suspended
             members[name] = Member(name, bytes.fromhex(key), suspended)
@@ -246,7 +251,6 @@ class ServerParty:
     def _check_enrolment(
         self, name: str, key: str, members: Mapping[str, Member], renew: Sequence[str]
     ) -> None:
-        check_name(name)
         try:
             PublicKey(bytes.fromhex(key))
         except (ProtocolError, ValueError) as error:
