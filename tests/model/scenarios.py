@@ -412,8 +412,22 @@ LIVE_SMALL = (
     ),
 )
 LIVE_LARGE = (
-    Plan("four, any may vanish, one list", 4, changes=commands(4), commands=commands(4)),
-    Plan("four, one spoils, one list", 4, spoiler=3, changes=commands(4), commands=commands(4)),
+    # After a second list without a commit those who are left are asked for --alone.
+    Plan(
+        "four, any may vanish, one list",
+        4,
+        alone=some(0, 1, 2, 3),
+        changes=commands(4),
+        commands=commands(4),
+    ),
+    Plan(
+        "four, one spoils, one list",
+        4,
+        alone=some(0, 1, 2, 3),
+        spoiler=3,
+        changes=commands(4),
+        commands=commands(4),
+    ),
     Plan(
         "three, one restored, three attempts",
         3,

@@ -246,7 +246,8 @@ class ClientParty:
         if ledger is not None and ledger.left:
             raise ClientError(
                 f"{self.name} has left with this directory, which says nothing any more. To come"
-                " back, make a new one (client init) and have the server enrol it"
+                " back, make a new one (client init) and have the server enrol it. If it stays"
+                " away, the server takes it off the list (server enrol --gone)"
             )
         check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
         if is_in_force(lists, new):

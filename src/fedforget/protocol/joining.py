@@ -94,7 +94,8 @@ def _check_leavers_known(membership: Membership, place: Place, ledger: ClientLed
     if leavers and leavers not in membership.parted:
         raise ForkError(
             f"the list of epoch {membership.epoch} does not say that {', '.join(leavers)} were to"
-            " leave in a sum that was begun; if the server was restored, run server recover first"
+            " leave in a sum that was begun. If the server was restored, put its backup back once"
+            " more and run `server recover` before it makes any list"
         )
 
 
