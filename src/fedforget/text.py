@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 from fedforget.errors import FedforgetError
@@ -18,6 +19,21 @@ LONGEST_NAME = 200
 LONGEST_LABEL = 1000
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 """Control, format, surrogate, private, unassigned; separators of lines and paragraphs."""
+
+
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Fillers and joiners that are letters, marks or symbols to Unicode and nothing to the eye."""
+
+_SELECTORS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""They choose a form of the character before them; many fonts know one form only."""
+
+# Letters of other scripts that are drawn like Latin ones, small or capital.
+_LATIN = str.maketrans(
+    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456\u0458"
+    "\u04bb\u04cf\u0501\u051b\u051d"
+    "\u03b1\u03b2\u03b5\u03b6\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0131",
+    "abekmhopctyxsijhldqwabezhikmnoptyxi",
+)
 
 
 class UnsafeNameError(FedforgetError, ValueError):
@@ -55,6 +71,65 @@ def check_name(name: object) -> str:
     if name == "*":
         raise UnsafeNameError("* stands for everybody and cannot be a name; choose another one")
     return check_label(name, "the name", LONGEST_NAME)
+
+
+def check_new_name(name: object, known: Iterable[str] = ()) -> str:
+    """Return the name of somebody new if it is allowed and looks like no name that is known.
+
+    Names look alike here if they differ in capitals, compatibility forms, spaces, selectors of
+    variants, or letters that Cyrillic and Greek share with Latin.  There are more look-alikes in
+    Unicode than that: what tells members apart in the end are their keys.
+
+    Parameters
+    ----------
+    name : str
+        The name, as for :func:`check_name`.
+    known : iterable of str
+        Names that are taken.  The same name may be among them.
+
+    Returns
+    -------
+    str
+        The same name.
+
+    Raises
+    ------
+    UnsafeNameError
+        If the name is not allowed, or looks like another one.
+
+    Examples
+    --------
+    >>> check_new_name("Aarhus North", ["Aarhus"])
+    'Aarhus North'
+    >>> check_new_name("AARHUS", ["Aarhus"])
+    Traceback (most recent call last):
+    fedforget.text.UnsafeNameError: the name 'AARHUS' looks like 'Aarhus', which is taken: ...
+    """
+    new = check_name(name)
+    for at, character in enumerate(new, 1):
+        if character in _BLANK:
+            raise UnsafeNameError(
+                f"the name {new!r} has U+{ord(character):04X} at character {at}, which nobody sees:"
+                f" it looks like {new.replace(character, '')!r}; leave it out"
+            )
+    looks = _outline(new)
+    like = next((one for one in known if one != new and _outline(one) == looks), None)
+    if like is not None:
+        others = [f"U+{ord(one):04X}" for one in new if one not in like and not one.isascii()]
+        raise UnsafeNameError(
+            f"the name {new!r} looks like {like!r}, which is taken"
+            + (f" (it has {', '.join(others[:5])})" if others else "")
+            + ": choose one that people can tell apart, or write it exactly so if it is the same"
+            " member"
+        )
+    return new
+
+
+def _outline(name: str) -> str:
+    """What is left of a name if everything is taken away that is easily overlooked."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    plain = unicodedata.normalize("NFKC", _SELECTORS.sub("", folded)).translate(_LATIN)
+    return " ".join(plain.split())
 
 
 def check_label(label: object, what: str, longest: int = LONGEST_LABEL) -> str:

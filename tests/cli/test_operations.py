@@ -138,7 +138,7 @@ def test_a_suspended_member_and_its_return(study: Study) -> None:
 
 def test_newcomers(study: Study) -> None:
     study("client", "init", "evora", "--name", "Evora")
-    made = study.enrol("--client", "evora/enrolment.json")
+    made = study.enrol("--client", "evora/enrolment.json", "--alone")
     assert "so few join together" in made["will_show"][0]
     first = ("--federation", "server/federation.toml", "--epoch", "server/epoch-2.json")
     assert "`client join --alone` accepts that" in study.error("client", "join", "evora", *first)
@@ -147,6 +147,48 @@ def test_newcomers(study: Study) -> None:
     study.join_first("evora", 2, "--alone")
     result = study.round(towns=(*TOWNS, "evora"))
     assert (result["kind"], len(result["participants"])) == ("full", 5)
+
+
+def test_a_list_that_members_must_accept_is_refused_before_it_is_made(study: Study) -> None:
+    """The operator learns it while nothing is changed, and the option that is named goes on."""
+    study("client", "init", "evora", "--name", "Evora")
+    before = study("server", "status", "server")
+    refused = study.error("server", "enrol", "server", "--client", "evora/enrolment.json")
+    assert "Evora could go on with this list only by `client join --alone`" in refused
+    assert "Nothing was changed" in refused
+    assert "say --alone here" in refused
+    assert study("server", "status", "server") == before
+    assert not (study.folder / "server" / "epoch-2.json").exists()
+    # Whoever was asked is not asked again for a list that changes nothing for it.
+    made = study.enrol("--client", "evora/enrolment.json", "--alone")
+    assert made["asked"] == ["Evora"]
+    study.round()
+    assert study("server", "enrol", "server", "--suspend", "Dresden")["asked"] == []
+    # A second list without a commit in between tells what the others changed: they are named.
+    refused = study.error("server", "enrol", "server", "--resume", "Dresden")
+    assert "Aarhus, Bologna, Coimbra could go on" in refused
+    assert study("server", "status", "server")["epoch"] == 3
+
+
+def test_whoever_is_named_is_who_is_asked(study: Study) -> None:
+    """Exactly those whom the server names need `--alone` to go on."""
+    new = ("evora", "faro", "ghent")
+    enrolments = []
+    for town in new:
+        study("client", "init", town, "--name", town.title())
+        enrolments += ["--client", f"{town}/enrolment.json"]
+    assert study.enrol(*enrolments)["asked"] == []
+    for town in new:
+        study.join_first(town, 2)
+    study.round(towns=(*TOWNS, *new))
+    refused = study.error("server", "enrol", "server", "--gone", "Ghent")
+    assert "Evora, Faro could go on" in refused
+    made = study.enrol("--gone", "Ghent", "--alone")
+    for town in new[:2]:
+        given = ("client", "join", town, "--epoch", made["epoch_file"])
+        assert "`client join --alone` accepts that" in study.error(*given)
+        study(*given, "--alone")
+    assert study.round(towns=(*TOWNS, *new[:2]))["kind"] == "full"
 
 
 def test_newcomers_whose_company_leaves(study: Study) -> None:
@@ -175,7 +217,8 @@ def test_newcomers_whose_company_leaves(study: Study) -> None:
 def test_a_list_that_was_made_by_mistake_is_taken_back(study: Study) -> None:
     """With four members, three lists without a commit tell so much that the others are asked."""
     study.enrol("--gone", "Dresden", towns=TOWNS[:2])
-    made = study.enrol("--client", "dresden/enrolment.json", towns=())
+    made = study.enrol("--client", "dresden/enrolment.json", "--alone", towns=())
+    assert made["asked"] == ["Aarhus", "Bologna", "Coimbra"]
     assert made["will_show"][0].startswith("Aarhus, Bologna, Coimbra: all who took part under")
     lists = [("--epoch", f"server/epoch-{number}.json") for number in (2, 3)]
     for town, given in zip(TOWNS[:3], (lists[1], lists[1], (*lists[0], *lists[1])), strict=True):
@@ -189,7 +232,7 @@ def test_whoever_has_left_comes_back_with_a_new_directory(study: Study) -> None:
     study("client", "leave", "dresden", "--alone", "--yes")
     assert study.round()["left"] == ["Dresden"]
     study.enrol("--gone", "Dresden", towns=TOWNS[:3])
-    study.enrol("--client", "dresden/enrolment.json", towns=TOWNS[:3])
+    study.enrol("--client", "dresden/enrolment.json", "--alone", towns=TOWNS[:3])
     both = ("--epoch", "server/epoch-2.json", "--epoch", "server/epoch-3.json", "--alone")
     refused = study.error("client", "join", "dresden", *both)
     assert "make a new one (client init) and have the server enrol it" in refused
@@ -262,6 +305,28 @@ def test_enrolment_files_that_are_none(study: Study, content: str) -> None:
     assert "\u202e" not in shown
 
 
+def test_a_name_that_looks_like_a_members(study: Study) -> None:
+    study("client", "init", "evora", "--name", "B\u043elogna")
+    given = ("--client", "evora/enrolment.json", "--alone")
+    shown = study.error("server", "enrol", "server", *given)
+    assert "looks like 'Bologna', which is taken (it has U+043E)" in shown
+    assert study("server", "status", "server")["epoch"] == 1
+    # Two newcomers, and somebody who has gone.
+    study("client", "init", "one", "--name", "Faro")
+    study("client", "init", "two", "--name", "FARO")
+    both = ("--client", "one/enrolment.json", "--client", "two/enrolment.json", "--alone")
+    assert "looks like 'F" in study.error("server", "enrol", "server", *both)
+    study.enrol("--gone", "Dresden", towns=TOWNS[:3])
+    study("client", "init", "three", "--name", "dresden")
+    third = ("--client", "three/enrolment.json", "--alone")
+    assert "looks like 'Dresden', which is taken" in study.error(
+        "server", "enrol", "server", *third
+    )
+    blank = study.error("client", "init", "four", "--name", "Bo\u3164logna")
+    assert "it looks like 'Bologna'; leave it out" in blank
+    assert not (study.folder / "four").exists()
+
+
 def test_two_enrolments_of_one_name(study: Study) -> None:
     study("client", "init", "evora", "--name", "Evora")
     study("client", "init", "other", "--name", "Evora")
@@ -292,7 +357,7 @@ def test_two_histories_are_noticed(study: Study) -> None:
     study("client", "join", "aarhus", "--epoch", "server/epoch-2.json")
     study.restore("server")
     study("server", "enrol", "server", "--suspend", "Coimbra")
-    study("server", "enrol", "server", "--resume", "Coimbra")
+    study("server", "enrol", "server", "--resume", "Coimbra", "--alone")
     shown = study.error("client", "join", "aarhus", "--epoch", "server/epoch-3.json")
     assert "compare the fingerprints" in shown
 

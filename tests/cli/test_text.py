@@ -28,7 +28,14 @@ from fedforget.errors import FedforgetError
 from fedforget.pages.templates import macro, render
 from fedforget.parties.receipts import Proof
 from fedforget.protocol.errors import Finding, RoundAbortedError
-from fedforget.text import UnsafeNameError, check_label, check_name, json_text, visible
+from fedforget.text import (
+    UnsafeNameError,
+    check_label,
+    check_name,
+    check_new_name,
+    json_text,
+    visible,
+)
 
 ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 CLEAR, TURN = "\x1b[2J\x1b[H", "\u202e"
@@ -84,6 +91,54 @@ def test_names_that_hide_something_are_refused_and_the_character_is_named(
         check_name(name)
     assert told in str(error.value)
     assert not acts(str(error.value))
+
+
+NEVER_ALIKE = [
+    "Aarhus",
+    "Århus",
+    "Arhus",
+    "Bologna",
+    "北京",
+    "東京",
+    "Москва",
+    "Αθήνα",
+    "क्षि",
+    "서울",
+]
+
+
+@pytest.mark.parametrize("name", NEVER_ALIKE)
+def test_names_of_any_language_do_not_stand_in_each_others_way(name: str) -> None:
+    assert check_new_name(name, NEVER_ALIKE) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("BOLOGNA", "Bologna"),
+        ("\uff22ologna", "Bologna"),  # a wide letter
+        ("Bol\u043egna", "Bologna"),  # a Cyrillic letter
+        ("\u0392ologna", "Bologna"),  # a Greek letter
+        ("Bologna\ufe0f", "Bologna"),  # a selector of a variant
+        ("St  Mary", "St Mary"),
+        ("Mosc\u043ew", "\u041coscow"),
+        ("Kl\u0131nik", "Klinik"),
+        ("Stra\u00dfe", "STRASSE"),
+        ("\ufb01eld", "field"),
+    ],
+)
+def test_names_that_look_alike_are_refused_both_ways(name: str, like: str) -> None:
+    for new, known in ((name, like), (like, name)):
+        with pytest.raises(UnsafeNameError) as error:
+            check_new_name(new, ["Aarhus", known])
+        assert f"{new!r} looks like {known!r}, which is taken" in str(error.value)
+        assert check_new_name(new, [new, "Aarhus"]) == new
+
+
+@pytest.mark.parametrize("blank", ["\u034f", "\u115f", "\u17b4", "\u2800", "\u3164", "\uffa0"])
+def test_new_names_have_no_characters_that_nobody_sees(blank: str) -> None:
+    with pytest.raises(UnsafeNameError, match="it looks like 'Bologna'; leave it out"):
+        check_new_name(f"Bolo{blank}gna")
 
 
 def test_labels_may_be_longer() -> None:

@@ -19,7 +19,7 @@ from model.world import Scenario, Server
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="model", description=__doc__)
-    parser.add_argument("--most", type=int, default=1_000_000, help="states of one scenario")
+    parser.add_argument("--most", type=int, default=700_000, help="states of one scenario")
     parser.add_argument("--jobs", type=int, default=1, help="processes to use")
     parser.add_argument("--rules", action="store_true", help="show what each rule prevents")
     options = parser.parse_args()

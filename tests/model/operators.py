@@ -4,6 +4,9 @@
 and named commands (a list that suspends, drops or adds somebody; ``recover``) commits a round of
 those who stay.
 
+Whoever wishes to leave is let go after finitely many of these, too, and does not stop the others
+while it waits.
+
 (d) One member holds a record and forgets it at some time. Its share of the aggregate is followed as
 a bit: after every commit the aggregate holds exactly what the member's counted input held, and once
 the erasure is committed the record never comes back, whatever state the member is restored to,
@@ -41,6 +44,7 @@ from model.rules import (
     link_after,
     make_link,
     make_list,
+    may_leave,
     present,
     recover,
     show,
@@ -79,6 +83,7 @@ class Plan:
     counted: bool = True
     newcomers: Set = NOBODY
     alone: Set = NOBODY
+    leaving: Set = NOBODY  # who wishes to leave
     spoiler: int | None = None
     restorable: int | None = None
     forgets: bool = False
@@ -108,11 +113,12 @@ class Faults:
     def __init__(self, plan: Plan, rules: Rules) -> None:
         self.plan = plan
         self.rules = rules
-        self.wishes = Wishes(alone=plan.alone)
+        self.wishes = Wishes(plan.leaving, plan.alone)
         self.advertise = cache(partial(outcome, advertise, rules))
         self.consent = cache(partial(outcome, consent, rules))
         self.follow = cache(partial(outcome, follow, rules))
         self.adopt = cache(partial(outcome, adopt, rules))
+        self.may_leave = cache(partial(may_leave, rules))
         self.live: dict[tuple[Any, ...], bool] = {}
 
     def moves(self, office: Office) -> Iterator[tuple[tuple[Any, ...], Office]]:
@@ -144,8 +150,9 @@ class Faults:
         """One attempt. ``there``: who stays (then nobody vanishes and the spoiler is not asked)."""
         office = self.keep(office)
         number = office.attempts + 1
+        leaving = self.may_leave(office.list, office.link, self.wishes)
         for kind in (FULL, DELTA):
-            context = Context(number, office.list, office.link, office.notice, kind, NOBODY)
+            context = Context(number, office.list, office.link, office.notice, kind, leaving)
             ready = {}
             for client in office.clients:
                 if there is None or client.name in there:
@@ -229,7 +236,10 @@ class Faults:
 
     def commands(self, office: Office, changes: tuple[Change, ...]) -> Iterator[Any]:
         for change in changes:
-            new = changed_list(office.list, change, office.link, len(chain(office.list)) + 1)
+            begun = {lock.left for c in office.clients for lock in c.locks} - {NOBODY}
+            parted = office.list.parted | begun
+            number = len(chain(office.list)) + 1
+            new = changed_list(office.list, change, office.link, number, parted)
             if new is None or present(len(new.members)) > len(new.members):
                 continue
             if new.suspended <= office.link.members or not self.rules.suspend_counted_only:
@@ -267,32 +277,39 @@ class Faults:
 
     def stuck(self, office: Office) -> str | None:
         """(c) Whoever stays, if they are h, can commit."""
-        members = office.list.members - {self.plan.spoiler}
+        left = frozenset(member for link in links(office.link) for member in link.left)
+        # Whoever goes as soon as it can is not one of those who stay.
+        left |= self.plan.leaving & self.plan.alone
+        members = office.list.members - {self.plan.spoiler} - left
         for there in subsets(members, present(len(office.list.members))):
             if not self.can_commit(office, there):
                 return f"(c) {show(there)} stay and can commit nothing"
+        for member in self.plan.leaving & office.link.members:
+            if not self.can_commit(office, members, without=member):
+                return f"(c) {member} wishes to leave, and nothing lets it go"
         return None
 
-    def can_commit(self, office: Office, there: Set) -> bool:
+    def can_commit(self, office: Office, there: Set, without: int | None = None) -> bool:
+        """Whether these can commit something, where a member is given: that it is out."""
         # Those who stay catch up first; what else was tried or stored makes no difference then.
         staying = [c for c in office.clients if c.name in there | self.plan.newcomers]
         caught_up = (self.catch_up(office, client) for client in staying)
         key = (
             tuple(client._replace(stored=None, seen=0) for client in caught_up),
-            (office.link, office.list, office.notices, there),
+            (office.link, office.list, office.notices, there, without),
         )
         if key not in self.live:
-            self.live[key] = self.search(office, there)
+            self.live[key] = self.search(office, there, without)
         return self.live[key]
 
-    def search(self, office: Office, there: Set, deep: int = 4) -> bool:
+    def search(self, office: Office, there: Set, without: int | None, deep: int = 4) -> bool:
         queue = deque([(office._replace(restored=True, past=()), 0)])
         helpful = self.plan.commands
         seen = set()
         while queue:
             now, depth = queue.popleft()
             for _, after in self.tries(now, there | self.plan.newcomers):
-                if after.link is not now.link:
+                if after.link is not now.link and without not in after.link.members:
                     return True
             if depth < deep:
                 steps = [*self.commands(now, helpful), *self.recoveries(now)]
@@ -301,6 +318,12 @@ class Faults:
                         seen.add(after)
                         queue.append((after, depth + 1))
         return False
+
+
+def links(link: Link | None) -> Iterator[Link]:
+    while link is not None:
+        yield link
+        link = link.previous
 
 
 def chain(list_: List | None) -> list[List]:

@@ -37,6 +37,7 @@ class Rules:
     others_sets_followed: bool = True  # else one follows no notice but for the set one signed
     superset_across_lists: bool = True  # a later set at one place keeps everybody still active
     leavers_across_lists: bool = True  # the same for leavers
+    leavers_named: bool = True  # a list names the leavers of sums that were begun
     # R2: a base never changes by itself
     stop_without_input: bool = True
     # R3 and R4: who must be there
@@ -48,10 +49,16 @@ class Rules:
     joiners_in_groups: bool = True
     joiners_by_list: bool = True  # else joiners are "active and not counted"
     companions_kept: bool = True  # who came together stays together, or is at least c + 2
+    parted_apart: bool = True  # leavers of a sum that was begun are a group of their own
+    few_in_every_sum: bool = True  # c + 2 were active under all lists since the last commit
+    few_beside_absent: bool = True  # n - h more from the third list on
+    signers_stay: bool = True  # lists drop fewer than s - c of those who may have signed
+    lines_end_with_sums: bool = True  # whoever is in a sum gives its line to nobody else
     suspend_counted_only: bool = True
     leaver_waits_for_group: bool = True
     leavers_survive_in_groups: bool = True
     enough_stay: bool = True  # `minimum` survivors stay when others leave
+    leavers_wait: bool = True  # an honest server lists only those who may leave
     # R5: fixed before it is secret
     fixed_at_advertise: bool = True
 
@@ -100,6 +107,8 @@ class List:
     suspended: Set
     before: List | None
     after: Link
+    parted: frozenset[Set] = frozenset()  # leavers of sums that were begun and not committed
+    lines: frozenset[tuple[int, int]] = frozenset()  # who takes over whose line with this list
 
     @cached_property
     def active(self) -> Set:
@@ -107,7 +116,9 @@ class List:
 
     @cached_property
     def joined(self) -> Set:
-        return self.members - self.before.members if self.before else self.members
+        if self.before is None:
+            return self.members
+        return self.members - self.before.members - {new for new, _ in self.lines}
 
     def __repr__(self) -> str:
         return self.label
@@ -255,15 +266,76 @@ def adopt(rules: Rules, client: Client, new: List, wishes: Wishes) -> Client:
     if rules.companions_kept:
         groups = companions(new, new.after)
         mine = next((group for group in groups if client.name in group), NOBODY)
+        mine = next((part for part in parts(rules, new, mine) if client.name in part), mine)
         require(is_group(rules, new, mine, wishes), "too few of those who came with me remain")
     if client.list is None:
         return client._replace(list=new, link=new.after)
+    check_sums_begun(rules, client, new)
+    if client.name not in wishes.alone:
+        check_lists_since(rules, client, new)
     require(new.before is client.list, "it does not follow the list before")
     if rules.list_names_link and client.link is not None:
         require(new.after.place >= client.link.place, "it was made before a notice that I know")
         same = new.after.place > client.link.place or new.after is client.link
         require(same, "it was made after another notice")
     return client._replace(list=new)
+
+
+def check_sums_begun(rules: Rules, client: Client, new: List) -> None:
+    """A list does not hide what this client signed since the last commit."""
+    if rules.leavers_named and new.before is not None:
+        require(new.before.parted <= new.parted, "it forgets who was to leave")
+    if client.link is None or new.after.place != client.link.place:
+        return
+    for lock in client.locks:
+        if rules.leavers_named and lock.left:
+            require(lock.left in new.parted, "it hides who was to leave in a sum that was begun")
+        if rules.lines_end_with_sums:
+            passed_on = {old for _, old in new.lines}
+            require(not lock.alive & passed_on, "it gives away a line that is in a sum")
+
+
+def check_lists_since(rules: Rules, client: Client, new: List) -> None:
+    """The lists since the last commit, taken together, do not tell what this client has."""
+    if client.name not in new.after.members:
+        return
+    if rules.few_in_every_sum:
+        few = few_in_every_sum(rules, new, new.after)
+        asked = few != few_in_every_sum(rules, client.list, new.after)
+        require(not asked or client.name not in few, "too few took part under every list")
+    if rules.signers_stay:
+        for one in lists_since(new.before, new.after.place):
+            known = new.after.members & one.members
+            enough = signatures(rules, len(one.members), len(known))
+            if enough > len(known):
+                known, enough = one.members, signatures(rules, len(one.members), len(one.members))
+            honest = enough - colluders(rules, len(one.members))
+            require(len(known - new.members) < honest, "all who signed a sum may be dropped")
+
+
+def lists_since(list_: List | None, place: int) -> list[List]:
+    """The lists under which sums may have been begun at a place, newest first."""
+    found = history(list_)
+    later = [one for one in found if one.after.place == place]
+    return [*later, *[one for one in found if one.after.place < place][:1]]
+
+
+def few_in_every_sum(rules: Rules, list_: List | None, link: Link) -> Set:
+    """Who could take part under every list since the last commit, if they are too few."""
+    lists, left = lists_since(list_, link.place), link.members
+    for one in lists:
+        left &= one.active
+    fewest = max(colluders(rules, len(one.members)) for one in lists) + 2
+    if rules.few_beside_absent and len(lists) > 2:
+        # Some may have been away in the first sum; three sums tell them apart from the others.
+        fewest += max(most_away(one, link) for one in lists)
+    return left if len(left) < min(fewest, len(link.members)) else NOBODY
+
+
+def most_away(list_: List, link: Link) -> int:
+    """How many who are counted and active a delta can do without."""
+    home = at_home(link, list_)
+    return max(0, len(home & list_.active) - present(len(home)))
 
 
 def check_set(rules: Rules, client: Client, context: Context, members: Set) -> None:
@@ -293,10 +365,7 @@ def check_joiners(rules: Rules, client: Client, list_: List, wishes: Wishes) -> 
     assert client.link is not None
     waiting = list_.active - client.link.members
     if rules.joiners_by_list:
-        step = list_
-        while client.name not in step.joined and step.before is not None:
-            step = step.before
-        waiting &= step.joined
+        waiting &= next(came for came in arrivals(list_) if client.name in came)
     crowd = len(waiting) >= colluders(rules, len(list_.members)) + 2
     require(crowd or waiting <= wishes.alone, "too few join together")
 
@@ -305,6 +374,25 @@ def is_group(rules: Rules, list_: List, members: Set, wishes: Wishes) -> bool:
     """Whether these are a crowd, or each of them said --alone."""
     enough = len(members) >= colluders(rules, len(list_.members)) + 2
     return enough or members <= wishes.alone
+
+
+def arrivals(list_: List) -> list[Set]:
+    """Who came with each list, newest first, under the names of those who have their lines now."""
+    names: dict[int, int] = {}
+    found = []
+    for one in history(list_):
+        found.append(frozenset(names.get(name, name) for name in one.joined))
+        names |= {old: names.get(new, new) for new, old in one.lines}
+    return found
+
+
+def parts(rules: Rules, list_: List, group: Set) -> list[Set]:
+    """A group in the parts that sums which were never committed may tell apart."""
+    found = [group]
+    for some in list_.parted if rules.parted_apart else ():
+        both = [(part & some, part - some) for part in found]
+        found = [one for pair in both for one in pair if one]
+    return found
 
 
 @cache
@@ -319,10 +407,38 @@ def companions(list_: List, link: Link) -> tuple[Set, ...]:
     while step is not None:
         placed, step = placed | step.left, step.previous
     groups = []
-    for one in history(list_):
-        groups.append((one.joined & list_.members) - placed)
-        placed |= one.joined
+    for came in arrivals(list_):
+        groups.append((came & list_.members) - placed)
+        placed |= came
     return tuple(group for group in groups if group)
+
+
+def may_part(rules: Rules, list_: List, group: Set, left: Set, wishes: Wishes) -> bool:
+    """Whether those who leave, and those who stay, hide one another, in every part of a group.
+
+    Those who leave may accept that they show; those who stay are not asked in a round.
+    """
+    for whole in {group, *parts(rules, list_, group)}:
+        going, staying = whole & left, whole - left
+        if going and not is_group(rules, list_, going, wishes):
+            return False
+        if going and staying and not is_group(rules, list_, staying, Wishes()):
+            return False
+    return True
+
+
+def may_leave(rules: Rules, list_: List, link: Link, wishes: Wishes) -> Set:
+    """Whom an honest server lists as leavers: the others wait."""
+    wished = wishes.leaving & link.members & list_.active
+    if not rules.leavers_wait:
+        return wished
+    found: Set = NOBODY
+    for group in companions(list_, link):
+        for some in (group & wished, group & wished & wishes.alone):
+            if may_part(rules, list_, group, some, wishes):
+                found |= some
+                break
+    return found if len(link.members - found) >= MINIMUM else NOBODY
 
 
 def advertise(rules: Rules, client: Client, context: Context, copy: int, wishes: Wishes) -> Client:
@@ -362,8 +478,7 @@ def consent(
     if rules.leavers_survive_in_groups and left:
         require(is_group(rules, list_, left, wishes), "too few leave together")
     for group in companions(list_, link) if rules.companions_kept and left else ():
-        for part in (group & left, group - left):
-            require(not part or is_group(rules, list_, part, wishes), "a group is torn apart")
+        require(may_part(rules, list_, group, left, wishes), "a group is torn apart")
     if rules.enough_stay and left:
         require(len(alive - left) >= MINIMUM, "too few would stay")
     new = Lock(list_, alive, left if rules.lock_names_leavers else NOBODY)

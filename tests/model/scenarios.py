@@ -6,10 +6,11 @@ member that is restored, and so on, without loss of generality.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from model.operators import Plan
-from model.rules import Set, Wishes
+from model.rules import NOBODY, Set, Wishes
 from model.world import SAME, Change, Scenario
 
 
@@ -67,6 +68,65 @@ SIX_LEAVE = Scenario(
     all_sign=True,
 )
 RESTORED = Scenario("three members, one restored", 3, restorable=0, recovers=True, places=1)
+# Three sums under three lists at one place.
+IN_TURN = Scenario(
+    "four members, suspended one after the other",
+    4,
+    colluding=some(3),
+    changes=(change("suspend only", 0), change("suspend only", 1)),
+    attempts=3,
+    lists=2,
+    places=1,
+    all_sign=True,
+    together=True,
+)
+BACK_AGAIN = Scenario(
+    "four members, one is suspended and comes back",
+    4,
+    colluding=some(3),
+    changes=(change("suspend only", 0), change("suspend only")),
+    attempts=3,
+    lists=2,
+    places=1,
+    all_sign=True,
+    together=True,
+)
+# A list hides who was to leave in a sum that was begun.
+HIDDEN = Scenario(
+    "six, two of whom would leave alone, two are dropped",
+    6,
+    colluding=some(0),
+    wishes=Wishes(some(1, 2), some(1, 2)),
+    leavings=(NOBODY, some(1, 2)),
+    changes=(change("drop", 4, 5),),
+    lists=1,
+    places=1,
+    together=True,
+    silent=True,
+)
+NO_SIGNER = Scenario(
+    "six, one of whom would leave alone, three are dropped",
+    6,
+    colluding=some(0),
+    wishes=Wishes(some(1), some(1)),
+    changes=(change("drop", 3, 4, 5),),
+    lists=1,
+    places=1,
+    together=True,
+    silent=True,
+)
+# 5 has a key of the server's own; its line goes to an honest newcomer.
+PASSED_ON = Scenario(
+    "three members, and a newcomer's line is passed on",
+    3,
+    colluding=some(5),
+    newcomers=some(3, 4, 6),
+    changes=(JOIN, Change("pass on", some(6), 5)),
+    lists=2,
+    places=1,
+    together=True,
+    silent=True,
+)
 
 #: Searched completely in every run of the tests.
 SMALL = (
@@ -79,6 +139,11 @@ SMALL = (
     FIVE_LEAVE,
     SIX_LEAVE,
     RESTORED,
+    IN_TURN,
+    BACK_AGAIN,
+    HIDDEN,
+    NO_SIGNER,
+    PASSED_ON,
 )
 
 #: Searched by ``make model``, as far as the bound on states allows.
@@ -185,6 +250,18 @@ LARGE = (
         places=1,
     ),
     Scenario("four, one restored", 4, restorable=0, recovers=True, places=1),
+    Scenario(
+        "four members, suspended one after the other, any three signers",
+        4,
+        colluding=some(3),
+        changes=(change("suspend only", 0), change("suspend only", 1), change("suspend only")),
+        attempts=3,
+        lists=2,
+        places=1,
+        together=True,
+        silent=True,
+    ),
+    replace(PASSED_ON, name=f"{PASSED_ON.name}, with notices", silent=False),
 )
 
 #: More bad members than c: the rules must fail, and do.
@@ -271,7 +348,7 @@ NEEDED = {
     "right_list": Needed(FOUR_SAME),
     "keys_in_notice": Needed(RESTORE),
     "superset_across_lists": Needed(FOUR_SAME),
-    "leavers_across_lists": Needed(SIX_LISTS),
+    "leavers_across_lists": Needed(SIX_LISTS, ("leavers_named", "parted_apart")),
     "stop_without_input": Needed(RESTORE),
     "thresholds_from_list": Needed(FOUR),
     "full_of_everybody": Needed(FOUR),
@@ -281,6 +358,12 @@ NEEDED = {
     "joiners_in_groups": Needed(ALONE, ("companions_kept",)),
     "joiners_by_list": Needed(ALONE_NEW, ("companions_kept",)),
     "companions_kept": Needed(TORN),
+    "leavers_named": Needed(HIDDEN),
+    "parted_apart": Needed(HIDDEN),
+    "few_in_every_sum": Needed(IN_TURN),
+    "few_beside_absent": Needed(BACK_AGAIN),
+    "signers_stay": Needed(NO_SIGNER),
+    "lines_end_with_sums": Needed(PASSED_ON),
     "suspend_counted_only": Needed(SUSPEND_NEW),
     "leaver_waits_for_group": Needed(LEAVE_ONE, ("leavers_survive_in_groups", "companions_kept")),
     "leavers_survive_in_groups": Needed(LEAVE_ONE, ("companions_kept",)),
@@ -291,6 +374,9 @@ NEEDED = {
 # Under an honest server
 
 VANISH = Plan("four members, any may vanish", 4, commands=commands(4))
+LEAVES = Plan(
+    "four, one wishes to leave", 4, leaving=some(1), attempts=1, lists=0, commands=commands(4)
+)
 LIVE_SMALL = (
     Plan("three members", 3, commands=commands(3)),
     Plan("four members, any may vanish", 4, commands=commands(4), lists=0),
@@ -315,10 +401,33 @@ LIVE_SMALL = (
         lists=0,
         commands=commands(3, JOIN),
     ),
+    LEAVES,
+    Plan(
+        "four, one wishes to leave alone",
+        4,
+        leaving=some(1),
+        alone=some(1),
+        lists=0,
+        commands=commands(4),
+    ),
 )
 LIVE_LARGE = (
-    Plan("four, any may vanish, one list", 4, changes=commands(4), commands=commands(4)),
-    Plan("four, one spoils, one list", 4, spoiler=3, changes=commands(4), commands=commands(4)),
+    # After a second list without a commit those who are left are asked for --alone.
+    Plan(
+        "four, any may vanish, one list",
+        4,
+        alone=some(0, 1, 2, 3),
+        changes=commands(4),
+        commands=commands(4),
+    ),
+    Plan(
+        "four, one spoils, one list",
+        4,
+        alone=some(0, 1, 2, 3),
+        spoiler=3,
+        changes=commands(4),
+        commands=commands(4),
+    ),
     Plan(
         "three, one restored, three attempts",
         3,
@@ -346,10 +455,21 @@ LIVE_LARGE = (
         changes=(JOIN,),
         commands=commands(6),
     ),
+    Plan(
+        "three, one wishes to leave, three may join",
+        3,
+        newcomers=some(3, 4, 5),
+        leaving=some(1),
+        alone=some(0, 1, 2),
+        attempts=1,
+        lists=0,
+        commands=commands(3, JOIN),
+    ),
 )
 #: Rules without which members get stuck or a record comes back.
 LIVE_NEEDED = {
     "others_sets_followed": VANISH,
+    "leavers_wait": LEAVES,
     "stop_without_input": Plan(
         "three, one restored", 3, restorable=0, forgets=True, lists=0, commands=commands(3)
     ),

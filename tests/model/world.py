@@ -82,6 +82,7 @@ class Change(NamedTuple):
 
     what: str
     who: Set = NOBODY
+    line_of: int | None = None  # whose line the one who comes takes over
 
 
 SAME = Change("same")
@@ -105,6 +106,7 @@ class Scenario:
     places: int = 2  # commits beyond the start
     recovers: bool = False
     lies: bool = False  # whether notices leave out whom they should count
+    silent: bool = False  # no notice is shown: the server keeps all sums to itself
     # Bounds for the larger ones:
     leavings: tuple[Set, ...] | None = None  # which leavers an attempt may name (None: any)
     all_sign: bool = False  # all survivors who would sign are asked to
@@ -257,7 +259,7 @@ class Server:
         return frozenset((symbol, value) for symbol, value in total.items() if value)
 
     def show_notices(self, world: World) -> Iterator[Step]:
-        for attempt in world.attempts:
+        for attempt in () if self.scenario.silent else world.attempts:
             for client in world.clients:
                 if client.link is None or client.link.place >= self.scenario.places:
                     continue
@@ -283,9 +285,10 @@ class Server:
             for before in lists:
                 for change in self.scenario.changes:
                     for link in links:
-                        new = changed_list(before, change, link, len(lists) + 1)
-                        if new is not None:
-                            offered[new] = None
+                        for parted in self.partings(world, before, link):
+                            new = changed_list(before, change, link, len(lists) + 1, parted)
+                            if new is not None:
+                                offered[new] = None
         if self.scenario.together:
             for new in offered:
                 after = [self.adopt(client, new, self.scenario.wishes) for client in world.clients]
@@ -299,6 +302,15 @@ class Server:
                 if isinstance(after, Client):
                     after = self.instruct(world, after)
                     yield (said_adopt, client.name, new), self.put(world, after)
+
+    def partings(self, world: World, before: List, link: Link) -> Iterator[frozenset[Set]]:
+        """Lists may name the leavers of the sums that were begun, or hide them."""
+        yield before.parted
+        notices = [a.notice for a in world.attempts if a.notice.context.link is link]
+        begun = {notice.alive & notice.context.leaving for notice in notices}
+        named = before.parted | (begun - {NOBODY})
+        if named != before.parted:
+            yield named
 
     def instruct(self, world: World, client: Client) -> Client:
         """The server tells a newcomer which attempt was behind the notice that its list names."""
@@ -464,9 +476,16 @@ def away(world: World) -> Set:
     return frozenset(found)
 
 
-def changed_list(before: List, change: Change, link: Link, number: int) -> List | None:
+def changed_list(
+    before: List,
+    change: Change,
+    link: Link,
+    number: int,
+    parted: frozenset[Set] = frozenset(),
+) -> List | None:
     """A new list, or None where the change changes nothing."""
     members, suspended = before.members, before.suspended
+    lines: frozenset[tuple[int, int]] = frozenset()
     if change.what == "join":
         members |= change.who
     elif change.what == "drop":
@@ -475,10 +494,16 @@ def changed_list(before: List, change: Change, link: Link, number: int) -> List 
         suspended |= change.who & members
     elif change.what == "resume":
         suspended -= change.who
+    elif change.what == "suspend only":
+        suspended = change.who & members
+    elif change.what == "pass on" and change.line_of in members:
+        members = (members - {change.line_of}) | change.who
+        lines = frozenset((new, change.line_of) for new in change.who)
     if change.what != "same" and (members, suspended) == (before.members, before.suspended):
         return None
     did = f" {change.what} {show(change.who)}" if change.who else " same"
-    return make_list(f"L{number}({before.label[:2]}{did})", members, suspended, before, link)
+    label = f"L{number}({before.label[:2]}{did})"
+    return make_list(label, members, suspended, before, link, parted, lines)
 
 
 def subsets(members: Set, least: int) -> list[Set]:

@@ -175,6 +175,29 @@ def test_too_few_would_stay(tmp_path: Path) -> None:
         server.enrol(gone=["aarhus"])
 
 
+def test_one_of_three_leaves_after_others_have_come(tmp_path: Path) -> None:
+    """The list would be too short without it: the error names what must come first."""
+    world = World(tmp_path).set_up().fill()
+    world.round()
+    with open_client(world.client("bologna")) as party:
+        party.leave(alone=True)
+    assert world.round()["left"] == []
+    with open_server(world.server) as server:
+        (waits,) = server.waiting_to_leave()
+        assert "enrol others first and then drop bologna (`server enrol --gone`)" in waits
+        with pytest.raises(FedforgetError, match="enrol more members"):
+            server.enrol(gone=["bologna"])
+        new = ("dresden", "evora", "faro")
+        more = world.with_others(*new)
+        document = server.enrol({name: more.make_client(name) for name in new})
+    for name in more.names:
+        more.join(name, document)
+    assert more.round()["left"] == []
+    rest = more.without("bologna")
+    rest.enrol(gone=["bologna"], alone=True)
+    assert rest.round()["participants"] == sorted(rest.names)
+
+
 def test_all_end_the_federation_together(tmp_path: Path) -> None:
     world = World(tmp_path).set_up().fill(20)
     world.round()

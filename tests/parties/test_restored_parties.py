@@ -19,6 +19,7 @@ from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError
 from fedforget.parties.server_party import open_server
+from fedforget.protocol.errors import ForkError
 
 RESTORED = r"it was restored from a backup\. Run `server recover`"
 GONE = ["A-1", "A-2", "A-3"]
@@ -430,6 +431,95 @@ def test_client_and_server_restored_together(world: World) -> None:
     assert world.round()["model"] == fresh_digest(kept(*GONE))
     world.check_sums()
     world.check_audits()
+
+
+@pytest.fixture
+def lost_leaver(world: World) -> World:
+    """aarhus was to leave in a sum that broke off; it and the server are restored to before."""
+    for name in ("server", "aarhus"):
+        world.back_up(name)
+    with open_client(world.client("aarhus")) as party:
+        party.leave(alone=True)
+
+    def stop(stage: str) -> None:
+        if stage == "unmask":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.round(watch=stop)
+    for name in ("server", "aarhus"):
+        world.restore(name)
+    return world
+
+
+def test_a_lost_leaver_says_it_again(lost_leaver: World) -> None:
+    lost_leaver.recover_server()
+    with pytest.raises(FedforgetError, match=r"say so again if it was restored \(client leave\)"):
+        lost_leaver.round()
+    with open_client(lost_leaver.client("aarhus")) as party:
+        party.leave(alone=True)
+    assert lost_leaver.round()["left"] == ["aarhus"]
+    lost_leaver.without("aarhus").check_sums()
+
+
+def test_a_lost_leaver_that_has_signed_again_is_taken_off_the_list(lost_leaver: World) -> None:
+    """It signed a set in which it stays, the others one in which it leaves: none comes out."""
+    with pytest.raises(FedforgetError, match="run `server recover` before any new list"):
+        lost_leaver.round()
+    lost_leaver.recover_server()
+    for _ in range(2):
+        with pytest.raises(FedforgetError, match=r"aarhus was to leave .*\(server enrol --gone\)"):
+            lost_leaver.round()
+        with open_client(lost_leaver.client("aarhus")) as party:
+            party.leave(alone=True)
+    rest = lost_leaver.without("aarhus")
+    rest.enrol(gone=["aarhus"])
+    assert rest.round()["participants"] == list(rest.names)
+    rest.check_sums()
+
+
+def test_a_list_that_a_restored_server_makes_without_the_leaver(lost_leaver: World) -> None:
+    """Whoever signed refuses it for good, and is told the way back."""
+    with open_server(lost_leaver.server) as server:
+        document = server.enrol(afresh=True)
+    for name in lost_leaver.without("aarhus").names:
+        with pytest.raises(ForkError, match="put its backup back once more and run `server recov"):
+            lost_leaver.join(name, document)
+    lost_leaver.restore("server")
+    lost_leaver.recover_server()
+    rest = lost_leaver.without("aarhus")
+    rest.enrol(gone=["aarhus"])
+    assert rest.round()["participants"] == list(rest.names)
+
+
+def test_a_leaver_and_the_server_restored_after_the_commit(world: World) -> None:
+    for name in ("server", "aarhus"):
+        world.back_up(name)
+    with open_client(world.client("aarhus")) as party:
+        party.leave(alone=True)
+    world.round()
+    for name in ("server", "aarhus"):
+        world.restore(name)
+    with pytest.raises(FedforgetError, match="Run `server recover`"):
+        world.round()
+    world.recover_server()
+    with pytest.raises(FedforgetError, match=r"if it has left.*\(server enrol --gone\)"):
+        world.round()
+    with open_client(world.client("aarhus")) as party:
+        party.recover()
+    # From the notice that it missed, it learns that it has left.
+    with pytest.raises(FedforgetError, match="aarhus is suspended, or has left"):
+        world.round()
+    with open_server(world.server) as server:
+        document = server.enrol(afresh=True)
+    with pytest.raises(ClientError, match=r"takes it off the list \(server enrol --gone\)"):
+        world.join("aarhus", document)
+    rest = world.without("aarhus")
+    for name in rest.names:
+        rest.join(name, document)
+    rest.enrol(gone=["aarhus"])
+    assert rest.round()["participants"] == list(rest.names)
+    rest.check_sums()
 
 
 # -- directories of version 0.1 ----------------------------------------------------------------

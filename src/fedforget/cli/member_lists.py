@@ -22,6 +22,7 @@ def plain_join(plan: Joined) -> dict[str, Any]:
         "changed_keys": plan.changed_keys,
         "suspended": plan.suspended,
         "will_show": plan.will_show(),
+        "asked": plan.asked(),
     }
 
 
@@ -68,3 +69,6 @@ def show_join(plan: Joined, own: str | None = None) -> None:
         console.print("[bold]What will show:[/bold]")
         for line in lines:
             console.print(f"  - {safe(line)}", soft_wrap=True)
+    if own is None and plan.asked():
+        who = safe(listed(plan.asked()))
+        console.print(f"Can go on only by `client join --alone`: {who}", soft_wrap=True)

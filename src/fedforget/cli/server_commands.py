@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from fedforget.parties.joined import Joined
     from fedforget.parties.membership_file import MembershipDocument
 
 app = typer.Typer(help="The server of a federation.", no_args_is_help=True)
@@ -176,6 +177,12 @@ def enrol(
         bool,
         typer.Option("--afresh", help="A new list of the same members; errors ask for it."),
     ] = False,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Go on though members will have to accept (`client join --alone`)."
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --gone.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -183,7 +190,9 @@ def enrol(
 
     Shows what changes, the list's fingerprint, and what the coming sums will show. A member that
     is away for long, or suspected of spoiling rounds, is better suspended than taken off the list:
-    the sums then show at most what it changed, and not its whole histogram.
+    the sums then show at most what it changed, and not its whole histogram. A list with which
+    members can go on only if they accept that something of theirs shows is refused without
+    `--alone`.
 
     Example: `fedforget server enrol server/ --client aarhus/enrolment.json
     --client bologna/enrolment.json`
@@ -211,21 +220,22 @@ def enrol(
                     " restored from a backup (run server recover), or the file is not its own"
                     " (move it away)"
                 )
+            changes: dict[str, Any] = {
+                "gone": tuple(gone or ()),
+                "renew": tuple(renew or ()),
+                "suspend": tuple(suspend or ()),
+                "resume": tuple(resume or ()),
+                "afresh": afresh,
+            }
+            opened = party.opened_since_the_last_commit()
+            listed = party.plan(enrolments, **changes)
+            plan = Joined.after(party.federation, lists, [listed], opened)
+            if not alone:
+                _check_nobody_is_asked(plan)
             if gone and not yes and not as_json and sys.stdin.isatty():
                 who = ", ".join(gone)
                 typer.confirm(f"What is counted of {who} will show. Go on?", abort=True)
-            document = party.enrol(
-                enrolments,
-                gone=tuple(gone or ()),
-                renew=tuple(renew or ()),
-                suspend=tuple(suspend or ()),
-                resume=tuple(resume or ()),
-                afresh=afresh,
-            )
-            _write_list(path, document)
-            opened = party.opened_since_the_last_commit()
-            listed = document.signed().membership
-            plan = Joined.after(party.federation, lists, [listed], opened)
+            _write_list(path, party.enrol(enrolments, **changes))
 
     def in_words() -> None:
         show_join(plan)
@@ -235,6 +245,21 @@ def enrol(
         console.print("  (a new member's first time: also --federation FILE)", style="dim")
 
     show(plain_join(plan) | {"epoch_file": str(path)}, as_json, in_words)
+
+
+def _check_nobody_is_asked(plan: Joined) -> None:
+    """Refuse a list that members would refuse, before it is made."""
+    from fedforget.cli.console import listed
+    from fedforget.errors import FedforgetError
+
+    asked = plan.asked()
+    if asked:
+        raise FedforgetError(
+            f"{listed(asked)} could go on with this list only by `client join --alone`"
+            f" ({'; '.join(plan.will_show())}). Nothing was changed. Ask them first and then say"
+            " --alone here, too, or make another list: several newcomers at once, fewer who go,"
+            " or the same after the next round"
+        )
 
 
 def _enrolment(path: Path) -> tuple[str, str]:

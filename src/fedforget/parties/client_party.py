@@ -75,7 +75,7 @@ from fedforget.protocol.joining import (
 )
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.membership import Membership, SignedMembership
-from fedforget.text import check_name
+from fedforget.text import check_new_name
 
 if TYPE_CHECKING:
     from fedforget.clustering.lloyd_clusters import LocalKMeans
@@ -168,7 +168,7 @@ class ClientParty:
 
         ``suppression`` is where the list of forgotten ids lies, if not in the directory.
         """
-        check_name(name)
+        check_new_name(name)
         if suppression is not None and suppression.exists():
             raise ClientError(f"{suppression} is there already; every client has a list of its own")
         identity, secret = Identity(os.urandom(32)), os.urandom(16)
@@ -246,7 +246,8 @@ class ClientParty:
         if ledger is not None and ledger.left:
             raise ClientError(
                 f"{self.name} has left with this directory, which says nothing any more. To come"
-                " back, make a new one (client init) and have the server enrol it"
+                " back, make a new one (client init) and have the server enrol it. If it stays"
+                " away, the server takes it off the list (server enrol --gone)"
             )
         check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
         if is_in_force(lists, new):

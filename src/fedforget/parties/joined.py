@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedforget.parties.federation_file import FederationFile
+from fedforget.protocol.errors import AloneError
 from fedforget.protocol.joining import (
+    check_company,
+    check_rest_of_group,
     few_in_every_sum,
     fewest_left,
     kept_of,
@@ -96,6 +99,55 @@ class Joined:
             parts = parts_of(kept, listed.parted) if kept and group != kept else []
             small = (sorted(part) for part in parts if len(part) < fewest)
             found += [(self.before.since[rest[0]], rest) for rest in small]
+        return found
+
+    def asked(self) -> list[str]:
+        """Members that must accept something before they can go on with the list, sorted.
+
+        Their clients refuse it until their operators say `client join --alone`.
+        """
+        found = {name for _, rest in self._small_rests() for name in rest} | self.few
+        if self.many_dropped:
+            found |= set(self.membership.counted) & set(self.membership.position)
+        return sorted(found | self._asked_newcomers() | self._asked_with_new_keys())
+
+    def _asked_newcomers(self) -> set[str]:
+        """Those of whom nothing is counted and whose company is too small.
+
+        Whoever was asked with an earlier list is not asked again.
+        """
+        listed, found = self.membership, set()
+        waiting = set(listed.position) - set(listed.counted)
+        for epoch in {listed.since[name] for name in waiting}:
+            for returned in (True, False):
+                alike = {
+                    name
+                    for name in waiting
+                    if listed.since[name] == epoch and (name in listed.returned) == returned
+                }
+                if alike and self._lacks_company(min(alike), listed):
+                    found |= alike
+        if self.before is None:
+            return found
+        before = self.before
+        stay = {name for name in found if before.since.get(name) == listed.since[name]}
+        return found - {name for name in stay if self._lacks_company(name, before)}
+
+    def _lacks_company(self, name: str, listed: Membership) -> bool:
+        try:
+            check_company(name, listed, self.federation.protocol_federation())
+        except AloneError:
+            return True
+        return False
+
+    def _asked_with_new_keys(self) -> set[str]:
+        """Counted members with new keys: their new directories know of no list before."""
+        found, federation = set(), self.federation.protocol_federation()
+        for name in set(self.changed_keys) & set(self.membership.counted):
+            try:
+                check_rest_of_group(name, None, self.membership, federation, frozenset())
+            except AloneError:
+                found.add(name)
         return found
 
     def will_show(self) -> list[str]:

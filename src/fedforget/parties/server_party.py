@@ -39,7 +39,7 @@ from fedforget.protocol.rules import Waiting, why_no_delta
 from fedforget.protocol.server_side import ServerSide, highest_attempt
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from fedforget.report import Traffic
-from fedforget.text import check_name
+from fedforget.text import check_new_name
 
 STORE = "server.sqlite"
 IDENTITY = "identity.key"
@@ -170,49 +170,10 @@ class ServerParty:
         afresh : begin an epoch with the same members.  What they have signed since the last commit
             binds them less then: after a restore, this server may not know it.
         """
-        latest = self._latest()
-        before = None if latest is None else latest.membership
-        members = {} if before is None else {one.name: one for one in before.members}
-        enrolments = dict(enrolments or {})
-        if not (enrolments or gone or suspend or resume or (afresh and members)):
-            raise ServerError("nothing would change: say who comes, goes, is suspended or resumes")
-        for name in (*gone, *suspend, *resume, *renew):
-            if name not in members:
-                raise ServerError(f"{name} is not a member")
-        for name in gone:
-            if name in (*suspend, *resume, *renew):
-                raise ServerError(f"{name} cannot go and stay with one list")
-            if name in enrolments:
-                raise ServerError(f"{name} cannot go and come with one list: renew its key instead")
-            del members[name]
-        for name, key in enrolments.items():
-            self._check_enrolment(name, key, members, renew)
-            suspended = name in members and members[name].suspended
-            members[name] = Member(name, bytes.fromhex(key), suspended)
-        for names, state in ((suspend, True), (resume, False)):
-            for name in names:
-                if members[name].suspended == state:
-                    word = "is suspended" if state else "is not suspended"
-                    raise ServerError(f"{name} {word} already")
-                members[name] = structs.replace(members[name], suspended=state)
-        for name in renew:
-            if name not in enrolments:
-                raise ServerError(f"{name} is to get a new key: give its enrolment file")
-        self.federation.policy().check(len(members))
-        ledger = self.ledger()
-        try:
-            membership = next_list(
-                before,
-                ledger.place,
-                federation=bytes.fromhex(self.federation.identifier),
-                members=members.values(),
-                capacity=self.federation.model.local_clusters * len(members),
-                leavers=[leavers_since(ledger.place, ledger.lock)],
-                opened=opened_since(ledger.place, ledger.lock),
-            )
-        except ValueError as error:
-            raise ServerError(str(error)) from None
-        signed = SignedMembership.by(membership, self.identity)
+        membership = self.plan(
+            enrolments, gone=gone, renew=renew, suspend=suspend, resume=resume, afresh=afresh
+        )
+        signed, ledger = SignedMembership.by(membership, self.identity), self.ledger()
         # Whoever comes back with a new key does not know what was counted of it.
         counted = ledger.place.counted or {}
         if any(name in counted for name in renew):
@@ -228,10 +189,68 @@ class ServerParty:
         self._protocol = None
         return MembershipDocument.of(signed)
 
+    def plan(
+        self,
+        enrolments: Mapping[str, str] | None = None,
+        *,
+        gone: Sequence[str] = (),
+        renew: Sequence[str] = (),
+        suspend: Sequence[str] = (),
+        resume: Sequence[str] = (),
+        afresh: bool = False,
+    ) -> Membership:
+        """The list that :meth:`enrol` would make; nothing is stored."""
+        latest = self._latest()
+        before = None if latest is None else latest.membership
+        members = {} if before is None else {one.name: one for one in before.members}
+        enrolments = dict(enrolments or {})
+        if not (enrolments or gone or suspend or resume or (afresh and members)):
+            raise ServerError("nothing would change: say who comes, goes, is suspended or resumes")
+        for name in (*gone, *suspend, *resume, *renew):
+            if name not in members:
+                raise ServerError(f"{name} is not a member")
+        for name in gone:
+            if name in (*suspend, *resume, *renew):
+                raise ServerError(f"{name} cannot go and stay with one list")
+            if name in enrolments:
+                raise ServerError(f"{name} cannot go and come with one list: renew its key instead")
+            del members[name]
+        taken = {*members, *enrolments}
+        if before is not None:
+            taken |= {*before.position, *before.counted, *before.former}
+        for name, key in enrolments.items():
+            # A member that is on the list already keeps its name.
+            check_new_name(name, () if name in members else taken)
+            self._check_enrolment(name, key, members, renew)
+            suspended = name in members and members[name].suspended
+            members[name] = Member(name, bytes.fromhex(key), suspended)
+        for names, state in ((suspend, True), (resume, False)):
+            for name in names:
+                if members[name].suspended == state:
+                    word = "is suspended" if state else "is not suspended"
+                    raise ServerError(f"{name} {word} already")
+                members[name] = structs.replace(members[name], suspended=state)
+        for name in renew:
+            if name not in enrolments:
+                raise ServerError(f"{name} is to get a new key: give its enrolment file")
+        self.federation.policy().check(len(members))
+        ledger = self.ledger()
+        try:
+            return next_list(
+                before,
+                ledger.place,
+                federation=bytes.fromhex(self.federation.identifier),
+                members=members.values(),
+                capacity=self.federation.model.local_clusters * len(members),
+                leavers=[leavers_since(ledger.place, ledger.lock)],
+                opened=opened_since(ledger.place, ledger.lock),
+            )
+        except ValueError as error:
+            raise ServerError(str(error)) from None
+
     def _check_enrolment(
         self, name: str, key: str, members: Mapping[str, Member], renew: Sequence[str]
     ) -> None:
-        check_name(name)
         try:
             PublicKey(bytes.fromhex(key))
         except (ProtocolError, ValueError) as error:

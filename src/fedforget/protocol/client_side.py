@@ -525,10 +525,16 @@ class ClientSide:
             return
         if lock.membership == context.membership:
             if not lock.same_set(alive, left):
+                # A list that a server makes without knowing of leavers is refused by who signed.
+                helps = (
+                    "run `server recover` before any new list is made"
+                    if lock.left
+                    else "a new list helps (server enrol --afresh)"
+                )
                 raise SecondSurvivorSetError(
                     "other survivors were signed since the last commit; the difference of the two"
                     " sums would show somebody's input. If the server was restored and has lost"
-                    " that attempt, a new list helps (server enrol --afresh)"
+                    f" that attempt, {helps}"
                 )
             return
         self._check_still_there(lock, alive)
@@ -536,7 +542,7 @@ class ClientSide:
         if stayed & set(left) != stayed & set(lock.left):
             raise SecondSurvivorSetError(
                 "others leave than in a sum since the last commit; the difference of the two would"
-                " show somebody's input"
+                " show somebody's input. If the server was restored, run `server recover`"
             )
 
     def _check_still_there(self, lock: Lock, names: tuple[str, ...]) -> None:

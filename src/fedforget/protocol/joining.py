@@ -58,7 +58,7 @@ def check_adoption(
     else:
         before = lists[-1] if lists else None
         opened = opened_at(membership, ledger)
-        _check_rest_of_group(name, before, membership, federation, opened)
+        check_rest_of_group(name, before, membership, federation, opened)
         _check_in_every_sum(name, lists, new, federation.policy)
         _check_signers_stay(lists, new, federation.policy)
 
@@ -94,7 +94,8 @@ def _check_leavers_known(membership: Membership, place: Place, ledger: ClientLed
     if leavers and leavers not in membership.parted:
         raise ForkError(
             f"the list of epoch {membership.epoch} does not say that {', '.join(leavers)} were to"
-            " leave in a sum that was begun; if the server was restored, run server recover first"
+            " leave in a sum that was begun. If the server was restored, put its backup back once"
+            " more and run `server recover` before it makes any list"
         )
 
 
@@ -155,7 +156,7 @@ def check_company(
         )
 
 
-def _check_rest_of_group(
+def check_rest_of_group(
     name: str,
     before: Membership | None,
     membership: Membership,

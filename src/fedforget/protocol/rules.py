@@ -222,11 +222,13 @@ def check_parting(
                 + _suspended_in(membership, staying)
             )
         if going and 0 < len(staying) < fewest:
+            short = len(membership) - len(going) < policy.minimum
+            first = "enrol others first and then " if short else ""
             raise TooFewError(
                 f"{_all_of(staying)} would be all that stays of those who came with list {epoch};"
                 f" with fewer than {fewest}, their histograms would show. Let them leave together,"
-                f" or drop {', '.join(sorted(going))} (`server enrol --gone`), which asks those who"
-                " stay" + _suspended_in(membership, staying)
+                f" or {first}drop {', '.join(sorted(going))} (`server enrol --gone`), which asks"
+                " those who stay" + _suspended_in(membership, staying)
             )
 
 

@@ -342,10 +342,16 @@ class ServerSide:
             silent = [name for name in leaving if name not in found]
             if silent:
                 # Without its statement another set would come out, which no client would sign.
+                otherwise = (
+                    "take it off the list (server enrol --gone), which shows its histogram"
+                    if self.kind_needed() == "full"
+                    else "suspend it (server enrol --suspend)"
+                )
                 raise RoundAbortedError(
                     f"{silent[0]} was to leave with a set that was signed since the last commit and"
                     f" has not said so under the list of epoch {self.membership.epoch}: let it come"
-                    " back and take that list over, or suspend it; nothing was learnt"
+                    " back and take that list over (client join), and say so again if it was"
+                    f" restored (client leave), or {otherwise}; nothing was learnt"
                 )
             others = tuple(name for name in found if name not in leaving)
             why = (
