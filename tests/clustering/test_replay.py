@@ -246,12 +246,13 @@ def test_a_broken_margin_check_is_caught(tol: float, kept: str) -> None:
 
 
 @pytest.mark.parametrize("d", [2, 7])
-def test_margins_are_what_they_say(d: int, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("kept", ["margins", "products"])
+def test_margins_are_what_they_say(kept: str, d: int, rng: np.random.Generator) -> None:
     """Drifts, reserves, cuts and lists bound what they are said to bound, in every row."""
     top, k = 40, 6
     aggregate = Histogram.of(rng.integers(0, top + 1, (400, d)), rng.integers(1, 30, 400))
     server = ReplayingServer(source_of("weighted", top, d), k, n_init=4, max_iter=300, tol=0.0)
-    with rows_keep("margins"):
+    with rows_keep(kept):
         follower = Follower(server, aggregate)
         for turn in range(60):
             random_change(rng, follower, top, 2)

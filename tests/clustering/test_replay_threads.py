@@ -50,8 +50,12 @@ def history(n_threads: int, memory_limit: int, seed: int) -> list[tuple]:
 
 @pytest.mark.parametrize("memory_limit", [1 << 30, 150_000, 20_000])
 @pytest.mark.parametrize("seed", range(3))
-def test_any_number_of_threads_gives_the_same_bits(memory_limit: int, seed: int) -> None:
+@pytest.mark.parametrize("by_products", [10**9, 0])
+def test_any_number_of_threads_gives_the_same_bits(
+    by_products: int, memory_limit: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where not all restarts have room for their rows."""
+    monkeypatch.setattr(engine, "BY_PRODUCTS", by_products)
     alone = history(1, memory_limit, seed)
     assert history(2, memory_limit, seed) == alone
     assert history(5, memory_limit, seed) == alone
