@@ -105,6 +105,7 @@ def rows_keep(what: str) -> Iterator[None]:
         patch.setattr(engine, "BY_MARGINS", 0 if what == "estimates" else 10**9)
         patch.setattr(engine, "BY_PRODUCTS", 0 if what == "products" else 10**9)
         patch.setattr(engine, "MANY_RECORDS", 10**9)
+        patch.setattr(engine, "USUAL_ROWS", 0)
         yield
 
 

@@ -45,6 +45,9 @@ BY_MARGINS = 1024
 BY_PRODUCTS = 512
 """Features times clusters from which margins are taken from products of matrices."""
 
+USUAL_ROWS = 64
+"""Where estimates of so many rows per restart find no room, rows keep margins instead."""
+
 MANY_RECORDS = 8
 """Records of one owner keep margins in any case where there are so many to a feature."""
 
@@ -209,14 +212,11 @@ class Replay(Generic[Draws, Result]):
         limit = self.task.memory_limit
         self.margins: Margins | None = None
         self.estimates: Estimates | None = None
-        by_margins = sizes.features * sizes.clusters <= BY_MARGINS or (
-            # Columns of estimates of many records take longer to bring up to date than margins.
-            not self.weights_change and sizes.slots > MANY_RECORDS * sizes.features
-        )
-        known = 0
-        if not by_margins:
-            # Products are computed when wanted, or all at once where they are all wanted.
-            known = min(sizes.slots, limit // (_PRODUCTS_SHARE * 4 * sizes.slots))
+        # Products are computed when wanted, or all at once where they are all wanted.
+        self.product_bytes = 4 * sizes.slots
+        known = min(sizes.slots, limit // (_PRODUCTS_SHARE * self.product_bytes))
+        by_margins = self._is_for_margins(sizes, limit - known * self.product_bytes)
+        known = 0 if by_margins else known
         by_products = by_margins and sizes.features * sizes.clusters >= BY_PRODUCTS
         one = replace(
             sizes,
@@ -228,7 +228,6 @@ class Replay(Generic[Draws, Result]):
         )
         strategy = Margins if by_margins else Estimates
         self.row_bytes = sum(nbytes(part, one, along="rows") for part in (Assignments, strategy))
-        self.product_bytes = 4 * sizes.slots
         rows = max(0, limit - known * self.product_bytes) // self.row_bytes
         rows = min(rows, self.task.n_init * (self.task.max_iter + 1))
         sizes = replace(one, rows=rows, longest=min(rows, self.task.max_iter + 1))
@@ -246,6 +245,16 @@ class Replay(Generic[Draws, Result]):
         self.runs.losses["stale"] = True
         self.scratch = allocate(Scratch, sizes)
         return sizes
+
+    def _is_for_margins(self, sizes: Sizes, room: int) -> bool:
+        """Whether rows keep margins, and not estimates, for which there is so much room."""
+        if sizes.features * sizes.clusters <= BY_MARGINS:
+            return True
+        if self.weights_change:
+            row = nbytes(Estimates, replace(sizes, rows=1), along="rows")
+            return row * self.task.n_init * min(USUAL_ROWS, self.task.max_iter + 1) > room
+        # Columns of estimates of many records take longer to bring up to date than margins.
+        return sizes.slots > MANY_RECORDS * sizes.features
 
     def _make_crew(self, sizes: Sizes) -> list[Hand]:
         """Working memory for each thread, if several pay."""
