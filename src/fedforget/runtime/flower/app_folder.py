@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedforget.errors import FedforgetError
+from fedforget.whole_files import whole_file
 
 PACKAGE = "fedforget_app"
 
@@ -226,7 +227,8 @@ def write_app(
         for name, text in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            with whole_file(path, replace=False, private=False) as file:
+                file.write(text.encode())
             written.append(path)
         (folder / "make-keys.sh").chmod(0o755)
     except OSError as error:

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from fedforget.errors import FedforgetError
+from fedforget.whole_files import whole_file
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -110,7 +111,7 @@ class Network:
             lines += ["insecure = true"]
         else:
             lines += [f'root-certificates = "{self.app / "keys" / "authority.pem"}"']
-        (self.home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        _write(self.home / "config.toml", "\n".join(lines) + "\n")
 
     # -- processes -----------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class Network:
         text = re.sub(r"https://127\.0\.0\.1:\d+", f"https://127.0.0.1:{self.port}", text)
         # Beside the other one: nginx looks for certificates from where its configuration is.
         path = self.app / "nginx-here.conf"
-        path.write_text(text, encoding="utf-8")
+        _write(path, text)
         self.gate = self._start("gate", ["nginx", "-p", str(self.app), "-c", str(path)])
         end = time.monotonic() + START_SECONDS
         while not _listens(self.gate_port):
@@ -335,6 +336,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _write(path: Path, text: str) -> None:
+    with whole_file(path, private=False) as file:
+        file.write(text.encode())
 
 
 def _listens(port: int) -> bool:
