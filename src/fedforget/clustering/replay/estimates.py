@@ -207,7 +207,7 @@ def _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn)
     # Row 1 of a new run has nothing to follow: the row above has the estimates for the seeds.
     afresh = t == 1 and not is_old
     last = -1
-    n_fresh = 0
+    n_fresh = np.int64(0)
     if is_old:
         _know_products(points, estimates, scratch, moved)
     for k in range(moved.shape[0]):

@@ -226,7 +226,7 @@ def _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn
     if near == 0:
         return
     _set_charges(margins.drifts[row], scratch.moved[turn], most, next_, moved, charges)
-    count = 0
+    count = np.int64(0)
     for j in range(near):
         place = slots[j]
         slot = np.int64(margins.border[row, place])
@@ -329,7 +329,8 @@ def _nearest_of(points, rows, drifts, scratch, row, slot, own, margin, moved, on
 def _nearest_of_all(points, rows, drifts, scratch, row, slot):
     """The nearest of all centres, whatever has moved.  OUT: scratch."""
     any_ = scratch.moved[0]
-    return _nearest_of(points, rows, drifts, scratch, row, slot, 0, -np.inf, any_, np.bool_(False))
+    own, all_ = np.int64(0), np.bool_(False)
+    return _nearest_of(points, rows, drifts, scratch, row, slot, own, -np.inf, any_, all_)
 
 
 @helper

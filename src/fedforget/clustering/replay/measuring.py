@@ -17,7 +17,7 @@ from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import SINGLE, UNDERFLOW, coordinate, copy, magnitude
 from fedforget.clustering.replay.products import multiply
 from fedforget.clustering.replay.state import SLOT_BLOCK, SLOT_TILE
-from fedforget.compilation import helper, inlined, reordering_helper
+from fedforget.compilation import helper, reordering_helper
 
 CACHED = 1 << 19
 """So many numbers in single precision are taken to stay in a processor's cache."""
@@ -26,7 +26,7 @@ ONE_BY_ONE = 4
 """One anchor in so many is multiplied with a point in the time of a product with all of them."""
 
 
-@inlined
+@helper
 def set_out_by_margins(margins):
     """Before the first row of a walk: nothing is known of distances.  OUT: margins."""
     margins.path.number += 1
@@ -43,7 +43,7 @@ def travel(rows, margins, above, row):
             margins.travelled[k] += np.sqrt(step2) * SCREEN
 
 
-@inlined
+@helper
 def all_at_once(margins, count, capacity):
     """Whether to measure all points rather than so many of them."""
     # A point whose distances are known takes less time by itself.
@@ -80,7 +80,7 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
     return 0
 
 
-@inlined
+@helper
 def root_of(slack):
     """Distances that differ by more than this are told apart by their computed squares."""
     return 1.001 * np.sqrt(slack)
@@ -125,7 +125,7 @@ def _measure_by_features(points, margins, slots, count, anchors, everyone):
     )
 
 
-@inlined
+@helper
 def _pad(slots, count):
     """Repeat a slot until there is a whole number of blocks; returns how many.  OUT: slots."""
     width = -(-count // SLOT_BLOCK) * SLOT_BLOCK
@@ -355,7 +355,7 @@ def _product(one, two):
     return total
 
 
-@inlined
+@helper
 def _bound(margins, slot, estimate, travelled):
     """A bound below the distance of a point to a centre, and what the centre has travelled."""
     errors = margins.errors
@@ -364,7 +364,7 @@ def _bound(margins, slot, estimate, travelled):
     return np.float32((distance + travelled) * (1.0 - 1e-6))
 
 
-@inlined
+@helper
 def _farthest(margins, slot, estimate):
     """An upper bound on the distance of a point to a centre."""
     errors = margins.errors
@@ -372,14 +372,14 @@ def _farthest(margins, slot, estimate):
     return np.sqrt(max(0.0, squared)) * SCREEN + errors.rounding
 
 
-@inlined
+@helper
 def _own(margins, slot, cluster, estimate):
     """Note the nearest centre of a point.  OUT: margins."""
     margins.owners[slot] = cluster
     margins.farthest[slot] = _farthest(margins, slot, estimate) - margins.travelled[cluster]
 
 
-@inlined
+@helper
 def _margin(margins, slot, near, other):
     """By how much the next anchor is farther than the nearest, at least, from their estimates."""
     gap = np.float64(other) - np.float64(near) - 2.0 * margins.errors.estimate

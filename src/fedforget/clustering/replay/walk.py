@@ -183,7 +183,7 @@ def replay_by(strategy: Strategy) -> Function:
             )
             if starts_again:
                 _copy_row(rows, above, row)
-                begin(points, rows, kept, scratch, where, t, False, turn)
+                begin(points, rows, kept, scratch, where, t, np.bool_(False), turn)
             follows = is_old and not starts_again
             assign(points, rows, kept, scratch, changed, above, row, t, follows, turn)
             # 3c. The clusters of this row follow their labels.
@@ -234,7 +234,7 @@ def _take_row(rows, runs, where, t):
     return True
 
 
-@inlined
+@helper
 def _copy_row(rows, source, row):
     """Let a row have the clusters of another.  OUT: rows."""
     rows.witness[row] = -1
