@@ -103,12 +103,12 @@ def fkm(
     with threadpool_limits(limits=1):
         while n_rounds < max_rounds and not converged:
             held, slowest = _ask_clients(values, rows, centres, k, max_iter, seed)
-            before = centres
-            centres, elapsed = timed(partial(_serve, held, before, k, n_init, max_iter, seed))
+            found, elapsed = timed(partial(_serve, held, centres, k, n_init, max_iter, seed))
             client_seconds += slowest
             server_seconds += elapsed
             n_rounds += 1
-            converged = before is not None and _shift(before, centres) <= still
+            converged = centres is not None and _shift(centres, found) <= still
+            centres = found
     assert centres is not None
     induced = [nearest(one.centres, centres)[0][one.labels] for one in held]
     places = list(rows.values())

@@ -75,7 +75,7 @@ def with_grid_without_outliers(k: int, quantisation: float, epsilon_2: float) ->
 def without_outliers(data: Dataset, *, trial: int, reference: Value) -> Value:
     """MUFC and Alg. 5 on the records that are left without the farthest hundredth.
 
-    Returns their losses, φ* of these records, and the ε₂ for which none of them is an outlier.
+    Returns their losses, φ* of these records, the ε₂ for which none of them is an outlier, and K′.
     """
     kept = np.setdiff1d(np.arange(len(data.X)), reference["farthest"])
     values = np.ascontiguousarray(data.X[kept])
@@ -98,6 +98,7 @@ def without_outliers(data: Dataset, *, trial: int, reference: Value) -> Value:
         "losses": losses,
         "optimum": optimum.loss,
         "epsilon_2": float(spread.max()),
+        "k_prime": data.k_prime,
         "quantisation": n * d * inliers.step**2 / optimum.loss,
     }
 
