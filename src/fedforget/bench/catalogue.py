@@ -138,7 +138,7 @@ def _growth(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
 
 def _remark(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
     yield _referring(
-        "remark", plan.real, 0, _GUARANTEES, plan, library, reference,
+        "remark", plan.synthetic, 0, _GUARANTEES, plan, library, reference,
         guarantees.one_cluster_each, runs=plan.remark_runs,
     )  # fmt: skip
 

@@ -18,10 +18,9 @@ from fedforget.bench.runner import Results
 
 STYLES: dict[str, tuple[str, Any, str]] = {
     "MUFC": ("#D55E00", "-", "MUFC as published"),
-    "ours, K": ("#56B4E9", "-", "ours, K local clusters"),
-    "ours, 2K": ("#0072B2", "-", "ours, 2K local clusters"),
-    "ours, lloyd K": ("#E69F00", "-", "ours, K-means at the clients (K)"),
-    "ours, lloyd 2K": ("#B8860B", "-", "ours, K-means at the clients (2K)"),
+    "ours, K": ("#56B4E9", "-", "ours, K"),
+    "ours, 2K": ("#0072B2", "-", "ours, 2K"),
+    "ours, lloyd K": ("#E69F00", "-", "ours, lloyd K"),
     "DC-KM": ("#009E73", "--", "DC-KM"),
     "weighted": ("#CC79A7", "--", "MUFC, bin centres"),
     "retraining": ("#555555", ":", "complete retraining"),

@@ -19,7 +19,7 @@ from fedforget.bench.runner import Results
 METHODS = ("MUFC", "ours, K", "ours, 2K", "ours, lloyd K", "DC-KM")
 """Those that can forget, in the order of the figures."""
 
-_PAPER_NAMES = {name.lower(): name for name in paper.DATASETS}
+_PAPER_NAMES = {name.lower(): name for name in paper.DATASETS} | {"body-postures": "body postures"}
 
 STAND_INS = ("tmi", "tcga", "body-postures", "femnist")
 """The sets for which the paper's own data are not at hand."""
@@ -133,7 +133,7 @@ def title(dataset: str) -> str:
     >>> title("tmi"), title("body-postures"), title("celltype")
     ('TMI*', 'body postures*', 'Celltype')
     """
-    return label(dataset).replace("-", " ") + ("*" if dataset in STAND_INS else "")
+    return label(dataset) + ("*" if dataset in STAND_INS else "")
 
 
 STAR = "* stand-in: the paper's own data are not at hand."

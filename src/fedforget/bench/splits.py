@@ -111,7 +111,7 @@ def in_file_order(
     Examples
     --------
     >>> in_file_order([0] * 6 + [1] * 6, n_clients=3, k_prime=1).tolist()
-    [1, 1, 1, 2, 2, 2, 0, 0, 0, 0, 0, 0]
+    [0, 0, 0, 2, 2, 2, 1, 1, 1, 1, 1, 1]
     """
     codes = _checked_clusters(clusters, n_clients, k_prime)
     n, sizes = len(codes), np.bincount(codes)
