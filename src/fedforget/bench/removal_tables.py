@@ -367,8 +367,8 @@ def scaling(results: Results) -> ResultTable | None:
         "Median; mean; re-seeds among the removals of single random records. Gaussian records, 10"
         " features, K = 10. Alg. 3 (SeededKMeans) is what the theorem speaks of: a re-seed costs"
         " O(nKd) and has probability K/n. ours: federations of 10 clients; the server follows every"
-        " removal. With lloyd a client's K-means follows as well, and where its records of what it"
-        " did exceed their share of memory it runs again, which does grow with n.",
+        " removal. With lloyd a client's K-means follows as well, through all its iterations, and"
+        " that does grow with n: these clusters overlap, and many records lie near a border.",
     )
 
 
