@@ -116,6 +116,7 @@ def test_covtype_stands_against_both_references() -> None:
     assert [(c.title, c.reference) for c in columns_of(found, ["covtype"])] == [
         ("Covtype, φ* = 2", 2.0), ("Covtype, φ* = 3", 3.0),
     ]  # fmt: skip
+    assert [c.title for c in columns_of(found, ["covtype"], printed=False)] == ["Covtype"]
     assert ratios(found, "table1", "MUFC", "covtype") == [1.5]
     assert ratios(found, "table1", "MUFC", "covtype", printed=True) == [1.0]
 

@@ -385,7 +385,7 @@ def local_clusters(results: Results) -> ResultTable | None:
         {(one.parameters["representatives"], one.parameters["multiple"]) for one in cells},
         key=lambda pair: (_REPRESENTATIVES.index(pair[0]), pair[1]),
     )
-    columns = columns_of(results, results.plan.light_sets)
+    columns = columns_of(results, results.plan.light_sets, printed=False)
     rows = []
     for setting in settings:
         entries = []
