@@ -14,7 +14,7 @@ if "numpy" in sys.modules:
     raise ImportError("import benchmarks' common module before numpy, or threads are not pinned")
 
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -29,8 +29,8 @@ from fedforget.bench.splits import in_file_order
 from fedforget.bench.timing import median_seconds, timed
 
 __all__ = [
-    "PAPER_SETS", "REMOVAL_COLUMNS", "SPEED_UP", "Dataset", "Removals", "console", "heading",
-    "is_generated", "label", "load", "median_seconds", "milliseconds", "mixture",
+    "PAPER_SETS", "REMOVAL_COLUMNS", "SPEED_UP", "Dataset", "Removals", "console", "dealt",
+    "heading", "is_generated", "label", "load", "median_seconds", "milliseconds", "mixture",
     "show_mean_speed_up", "table", "timed", "verdict",
 ]  # fmt: skip
 
@@ -73,6 +73,11 @@ def load(name: str) -> Dataset:
         X = datasets.unit_columns(mixture(n, d, k))
         clients = in_file_order(np.arange(n) % k, n_clients, k_prime)
         return Dataset(name, "", X, clients, k, k_prime, n_clients, _GENERATED)
+
+
+def dealt(data: Dataset, clients: np.ndarray) -> Dataset:
+    """The same records with other clients."""
+    return replace(data, clients=clients)
 
 
 def is_generated(data: Dataset) -> bool:

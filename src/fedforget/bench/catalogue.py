@@ -186,10 +186,10 @@ def _removals(
     settings: Value = {
         "kind": kind,
         "requests": requests,
-        "retrainings": plan.retrainings_of(dataset),
+        "retrainings": plan.retrainings,
         "names": names,
     }
-    for trial in range(plan.timing_trials_of(dataset)):
+    for trial in range(plan.timing_trials):
 
         def run(trial: int = trial) -> Value:
             centres = np.array(reference(dataset)["centres"])
@@ -205,9 +205,8 @@ def _removals(
 
 
 def _random(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
-    for name in plan.datasets:
-        requests = plan.requests_of(name)
-        yield from _removals("random", "random", name, requests, plan, library, reference)
+    for name in plan.light_sets:
+        yield from _removals("random", "random", name, plan.requests, plan, library, reference)
 
 
 def _adversarial(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
@@ -232,7 +231,7 @@ def _clients(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
         if library.get(name).n_clients < 2:
             continue
         requests = max(1, min(10, library.get(name).n_clients // 3))
-        for trial in range(plan.timing_trials_of(name)):
+        for trial in range(plan.timing_trials):
             yield _cell(
                 library, "clients", name, trial, _REMOVALS, removals.client_removals,
                 requests=requests,
@@ -247,7 +246,7 @@ def _secure(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
 def _local_clusters(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
     for name in plan.light_sets:
         for trial in range(plan.sweep_trials):
-            for multiple in plan.multiples_of(name):
+            for multiple in plan.multiples:
                 for representatives in ("seeds", "means", "lloyd"):
                     yield _cell(
                         library, "local-clusters", name, trial, _QUALITY, quality.local_clusters,

@@ -66,7 +66,7 @@ def _printed(results: Results) -> Iterator[Check]:
 def _agreement(dataset: str, method: str, found: list[float], target: paper.Printed) -> Check:
     mean, own = mean_and_deviation(found)
     gap, allowed = abs(mean - target.mean), target.deviation + own
-    evidence = f"{mean:.3f} ± {own:.3f} over {len(found)} trials"
+    evidence = f"{_spread(found, 3)} over {len(found)} trials"
     if gap > allowed:
         evidence += f"; outside by {gap - allowed:.3f}"
         # The paper prints two decimals.
@@ -76,6 +76,12 @@ def _agreement(dataset: str, method: str, found: list[float], target: paper.Prin
         gap <= allowed,
         evidence,
     )
+
+
+def _spread(found: list[float], digits: int) -> str:
+    """Mean and deviation; one trial has none."""
+    mean, own = mean_and_deviation(found)
+    return f"{mean:.{digits}f}" + (f" ± {own:.{digits}f}" if len(found) > 1 else "")
 
 
 def _losses(results: Results, method: str, dataset: str, loss: str) -> list[float]:
@@ -96,7 +102,7 @@ def _no_worse_than_training(results: Results) -> Iterator[Check]:
                 f"{label(name)}: ours, lloyd K is no worse than complete client training, induced,"
                 " within the deviations",
                 a - b <= max(spread_a, spread_b),
-                f"{a:.4f} ± {spread_a:.4f} against {b:.4f} ± {spread_b:.4f}",
+                f"{_spread(own, 4)} against {_spread(theirs, 4)}",
             )
 
 

@@ -1,8 +1,8 @@
 """Which datasets, how many trials and requests: the quick run, the full one, and one's own data.
 
-Trials are as many as the paper's: five of everything that is shown with a deviation, three where
-times are added up over a hundred requests.  FEMNIST is why some numbers are smaller there: one fit
-of MUFC as published takes it minutes.  A run keeps what each cell took, and the page shows sums.
+FEMNIST is only in the two tables of losses, with one trial: a fit of MUFC as published takes it
+more than a minute, and so does every removal that hits a seed.  A run keeps what each cell took,
+and the page shows sums.
 """
 
 from __future__ import annotations
@@ -80,29 +80,15 @@ class Plan:
         """The most rounds of FKM, one of which takes half a minute on FEMNIST."""
         return 3 if dataset in HEAVY else 20
 
-    def timing_trials_of(self, dataset: str) -> int:
-        return 1 if dataset in HEAVY else self.timing_trials
-
-    def requests_of(self, dataset: str) -> int:
-        return min(self.requests, 10) if dataset in HEAVY else self.requests
-
-    def retrainings_of(self, dataset: str) -> int:
-        """How often complete retraining is timed in a cell; on FEMNIST it takes a minute."""
-        return min(self.retrainings, 1) if dataset in HEAVY else self.retrainings
-
     def starts_of(self, dataset: str) -> int:
         """One start in a hundred finds Covtype's best optimum; one of FEMNIST's takes long."""
         if dataset in HEAVY:
             return 2
         return 40 * self.reference_starts if dataset == "covtype" else self.reference_starts
 
-    def multiples_of(self, dataset: str) -> tuple[int, ...]:
-        """Eight times FEMNIST's 62 clusters are more than a client's 367 records."""
-        return self.multiples[:2] if dataset in HEAVY else self.multiples
-
     @property
     def light_sets(self) -> tuple[str, ...]:
-        """The sets of the experiments that leave FEMNIST out."""
+        """The sets of all experiments but the two tables of losses, which FEMNIST is in."""
         return tuple(name for name in self.datasets if name not in HEAVY)
 
 

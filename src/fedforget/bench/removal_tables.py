@@ -30,7 +30,7 @@ def speed_ups(results: Results) -> ResultTable | None:
     """The second half of Table 1, and the average that the abstract names."""
     if "random" not in results:
         return None
-    data = results.plan.datasets
+    data = results.plan.light_sets
     rows: list[tuple[str, tuple[Entry, ...]]] = []
     for method in ("MUFC", "ours, K", "ours, 2K", "ours, lloyd K"):
         entries = [
@@ -99,8 +99,7 @@ def removal_times(results: Results) -> ResultTable | None:
         (*METHODS, "complete retraining"),
         tuple(rows),
         "Mean; median; share of requests after which a client drew seeds again. In brackets:"
-        " requests × trials. FEMNIST has random requests only: one re-seed of MUFC takes its server"
-        " minutes. Adversarial: the record that contributes most to the method's own"
+        " requests × trials. Adversarial: the record that contributes most to the method's own"
         " objective, chosen anew after each removal.",
     )
 
