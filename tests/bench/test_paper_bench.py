@@ -267,6 +267,24 @@ def test_the_command_on_one_s_own_data(tmp_path: Path) -> None:
     assert sorted(p.name for p in (out / "cells").iterdir()) == ["fig3a", "reference", "table2"]
 
 
+def test_the_command_deals_as_it_is_told(tmp_path: Path) -> None:
+    """In file order, the first client of a sorted file has its first rows; shuffled, it has not."""
+    path = tmp_path / "sorted.npz"
+    np.savez(path, X=np.sort(np.random.default_rng(0).random((80, 1)), axis=0))
+    losses = []
+    for split in ([], ["--split", "shuffled"]):
+        out = tmp_path / f"out{len(losses)}"
+        arguments = ["paper", "--quick", "--dataset", str(path), "--clusters", "4", "--trials", "1"]
+        arguments += ["--only", "table2", "--out", str(out), *split]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        page = (out / "index.html").read_text(encoding="utf-8")
+        assert ("--split shuffled" in page) == bool(split)
+        content = json.loads((out / "results.json").read_text(encoding="utf-8"))
+        losses.append(content["cells"]["table2"][0]["value"]["MUFC"]["induced"])
+    assert losses[0] != losses[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
