@@ -48,7 +48,7 @@ format: $(VENV)/dev  ## let ruff mend what it can
 
 bench: $(VENV)/dev  ## every benchmark, single-threaded
 	@$(BIN)/fedforget warm-up
-	@for script in coldstart seeding forgetting memory quality replay lloyd complete scma securesum parties; do \
+	@for script in coldstart seeding forgetting memory quality splits replay lloyd complete scma securesum parties; do \
 	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove everything that these commands made

@@ -14,7 +14,7 @@ if "numpy" in sys.modules:
     raise ImportError("import benchmarks' common module before numpy, or threads are not pinned")
 
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,13 +24,13 @@ from rich.table import Table
 
 from fedforget.bench import datasets
 from fedforget.bench.datasets import Dataset
-from fedforget.bench.plan import PAPER_SETS
-from fedforget.bench.splits import non_iid
+from fedforget.bench.plan import PAPER_SETS as PRINTED_SETS
+from fedforget.bench.splits import in_file_order
 from fedforget.bench.timing import median_seconds, timed
 
 __all__ = [
-    "PAPER_SETS", "REMOVAL_COLUMNS", "SPEED_UP", "Dataset", "Removals", "console", "heading",
-    "is_generated", "label", "load", "median_seconds", "milliseconds", "mixture",
+    "PAPER_SETS", "REMOVAL_COLUMNS", "SPEED_UP", "Dataset", "Removals", "console", "dealt",
+    "heading", "is_generated", "label", "load", "median_seconds", "milliseconds", "mixture",
     "show_mean_speed_up", "table", "timed", "verdict",
 ]  # fmt: skip
 
@@ -42,11 +42,14 @@ console = Console(width=110)
 del (_block := [bytes(31 << 20)])[:]
 
 
+PAPER_SETS = tuple("body-postures" if name == "postures" else name for name in PRINTED_SETS)
+"""The paper's sets; Postures, of which a part is at hand, by a set of the size of the whole."""
+
 _SHAPES = {
     "tmi": (1_989, 826, 4),
     "celltype": (12_009, 10, 4),
     "tcga": (1_915, 138, 4),
-    "postures": (74_975, 12, 5),
+    "body-postures": (74_975, 12, 5),
     "femnist": (36_721, 784, 62),
     "covtype": (15_120, 52, 7),
 }
@@ -68,8 +71,13 @@ def load(name: str) -> Dataset:
         n, d, k = _SHAPES[name]
         n_clients, k_prime = 100 if n > 10_000 else 10, datasets.default_k_prime(k)
         X = datasets.unit_columns(mixture(n, d, k))
-        clients = non_iid(np.arange(n) % k, n_clients, k_prime)
+        clients = in_file_order(np.arange(n) % k, n_clients, k_prime)
         return Dataset(name, "", X, clients, k, k_prime, n_clients, _GENERATED)
+
+
+def dealt(data: Dataset, clients: np.ndarray) -> Dataset:
+    """The same records with other clients."""
+    return replace(data, clients=clients)
 
 
 def is_generated(data: Dataset) -> bool:

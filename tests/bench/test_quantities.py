@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedforget import FederatedKMeans, SeededKMeans
 from fedforget.baselines.federation import FederatedClustering, Seconds
@@ -19,10 +17,9 @@ from fedforget.bench import exactness, methods, quality, removals, theory
 from fedforget.bench.cells import CellResult
 from fedforget.bench.checks import all_checks
 from fedforget.bench.datasets import Dataset, load
-from fedforget.bench.plan import QUICK, own_library
-from fedforget.bench.result_tables import quiet_seconds, quiet_speed_up, ratios, speed_up
+from fedforget.bench.numbers import columns_of, quiet_seconds, quiet_speed_up, ratios, speed_up
+from fedforget.bench.plan import QUICK
 from fedforget.bench.runner import Results
-from fedforget.cli.bench import app
 
 
 @pytest.fixture(scope="module")
@@ -75,32 +72,88 @@ def claims(found: Results) -> dict[str, bool]:
     return {one.claim: one.holds for one in all_checks(found)}
 
 
-@pytest.mark.parametrize("good", [True, False])
-def test_claims_about_losses_hold_and_fail(good: bool) -> None:
-    ours = {"induced": 2.1, "nearest": 2.1} if good else {"induced": 9.0, "nearest": 9.0}
-    mufc = 1.14 if good else 1.3
-    losses = {
-        "MUFC": {"induced": 2 * mufc, "nearest": 0.0},
-        "K-FED": {"induced": 2 * (1.72 if good else 0.5), "nearest": 0.0},
-        "DC-KM": {"induced": 2 * (1.46 if good else 1.6), "nearest": 2.4},
-        "ours, 2K": ours,
-    }
-    made = claims(results(losses))
-    assert len(made) == 6
-    assert set(made.values()) == {good}
+def claims_with(words: str, found: Results) -> dict[str, bool]:
+    return {claim: holds for claim, holds in claims(found).items() if words in claim}
 
 
-def test_a_lower_induced_loss_is_no_lower_nearest_one() -> None:
+@pytest.mark.parametrize(
+    ("mean", "holds"), [(1.14, True), (1.169, True), (1.171, False), (1.10, False)]
+)
+def test_agreement_with_the_paper_is_within_the_deviations(mean: float, holds: bool) -> None:
+    """One trial has no deviation of its own: 1.14 ± 0.03 is all that is allowed."""
+    found = results({"MUFC": {"induced": 2.0 * mean, "nearest": 0.0}})
+    made = claims_with("in the paper", found)
+    assert list(made.values()) == [holds]
+
+
+def test_our_own_deviation_counts_too_and_what_is_outside_is_said() -> None:
+    found = results({"MUFC": {"induced": 2.0 * 1.17, "nearest": 0.0}})
+    far = {"MUFC": {"induced": 2.0 * 1.21, "nearest": 0.0}}
+    found.cells["table1"].append(CellResult("table1", "celltype", 1, {}, far, 1.0))
+    (one,) = [check for check in all_checks(found) if "in the paper" in check.claim]
+    # 1.19 ± 0.028 against 1.14 ± 0.03.
+    assert one.holds
+    found.cells["table1"].append(CellResult("table1", "celltype", 2, {}, far, 1.0))
+    (one,) = [check for check in all_checks(found) if "in the paper" in check.claim]
+    # 1.197 ± 0.023: outside by 0.0036.
+    assert not one.holds
+    assert "outside by 0.004, which rounding explains" in one.evidence
+
+
+def test_agreement_is_checked_wherever_the_data_are_the_paper_s() -> None:
+    losses = {name: {"induced": 2.2, "nearest": 2.2} for name in ("MUFC", "K-FED", "DC-KM")}
+    names = ["celltype", "gaussian", "postures", "covtype", "tmi", "body-postures"]
+    made = claims_with("in the paper", results(losses, names))
+    assert {claim.split(",")[0] for claim in made} == {
+        "Celltype", "Gaussian", "Postures", "Covtype",
+    }  # fmt: skip
+    assert len(made) == 12
+
+
+def test_covtype_stands_against_both_references() -> None:
+    found = results({"MUFC": {"induced": 3.0, "nearest": 3.0}}, ["covtype"])
+    found.cells["reference"][0].value["printed"] = {"loss": 3.0, "sizes": [1]}
+    assert [(c.title, c.reference) for c in columns_of(found, ["covtype"])] == [
+        ("Covtype, φ* = 2", 2.0), ("Covtype, φ* = 3", 3.0),
+    ]  # fmt: skip
+    assert [c.title for c in columns_of(found, ["covtype"], printed=False)] == ["Covtype"]
+    assert ratios(found, "table1", "MUFC", "covtype") == [1.5]
+    assert ratios(found, "table1", "MUFC", "covtype", printed=True) == [1.0]
+
+
+def test_better_than_every_other_method_on_both_losses() -> None:
     losses = {
         "MUFC": {"induced": 4.0, "nearest": 2.0},
-        "DC-KM": {"induced": 4.0, "nearest": 2.0},
+        "DC-KM": {"induced": 3.5, "nearest": 2.5},
         "ours, 2K": {"induced": 3.0, "nearest": 3.0},
     }
-    made = claims(results(losses, ["wine"]))
-    assert made == {
-        "wine: ours, 2K has a lower induced ratio than MUFC": True,
-        "wine: ours, 2K has a lower nearest-centre ratio than DC-KM": False,
-    }
+    made = {one.claim: one for one in all_checks(results(losses, ["wine"]))}
+    once = "every other method that talks once"
+    induced = made[f"wine: ours, 2K has a lower induced ratio than {once}"]
+    nearest = made[f"wine: ours, 2K has a lower nearest-centre ratio than {once}"]
+    assert induced.holds
+    assert induced.evidence == "1.5000 against DC-KM 1.7500"
+    assert not nearest.holds
+    assert nearest.evidence == "1.5000 against MUFC 1.0000, DC-KM 1.2500"
+    assert len(made) == 2
+    losses["FKM"] = {"induced": 2.9, "nearest": 2.9}
+    made = {one.claim: one for one in all_checks(results(losses, ["wine"]))}
+    assert made[f"wine: ours, 2K has a lower induced ratio than {once}"].holds
+    rounds = made["wine: ours, 2K has a lower induced ratio than FKM, which talks in rounds"]
+    assert (rounds.holds, rounds.evidence) == (False, "1.5000 against FKM 1.4500")
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize(("ours", "holds"), [(2.0, True), (2.05, True), (2.3, False)])
+def test_no_worse_than_complete_client_training(ours: float, holds: bool) -> None:
+    found = results({"ours, lloyd K": {"induced": ours, "nearest": 2.0}}, ["wine"])
+    for trial, loss in enumerate((1.9, 2.1)):
+        value = {"MUFC": {"induced": loss, "nearest": loss}}
+        found.cells["table2"].append(CellResult("table2", "wine", trial, {}, value, 1.0))
+    (one,) = [check for check in all_checks(found) if "no worse than" in check.claim]
+    assert one.holds == holds
+    # One trial of ours has no deviation to show.
+    assert one.evidence == f"{ours / 2:.4f} against 1.0000 ± 0.0707"
 
 
 def test_claims_about_speed() -> None:
@@ -108,7 +161,7 @@ def test_claims_about_speed() -> None:
     found.cells["random"] = [removal_cell(), removal_cell("gaussian")]
     made = claims(found)
     # 150 times faster on average; without re-seeding 300, where the paper has 1535 and 2074.
-    assert list(made.values()) == [True, False, False]
+    assert [holds for claim, holds in made.items() if "lloyd" not in claim] == [True, False, False]
     slow = removal_cell()
     slow.value["seconds"]["ours, K"] = [60.0, 60.0, 60.0]
     found.cells["random"] = [slow]
@@ -225,10 +278,10 @@ def test_clients_leave_one_after_the_other(iris: Dataset, monkeypatch: pytest.Mo
     noting = {name: noted(name, make) for name, make in removals.CONTENDERS.items()}
     monkeypatch.setattr(removals, "CONTENDERS", noting)
     found = removals.client_removals(iris, 0, requests=3)
-    assert left["MUFC"] == left["ours, 2K"]
+    assert left["MUFC"] == left["ours, 2K"] == left["ours, lloyd K"]
     assert len(set(left["MUFC"])) == 3
     assert {name: len(seconds) for name, seconds in found["seconds"].items()} == {
-        "MUFC": 3, "ours, 2K": 3, "DC-KM": 3,
+        "MUFC": 3, "ours, 2K": 3, "ours, lloyd K": 3, "DC-KM": 3,
     }  # fmt: skip
 
 
@@ -236,10 +289,12 @@ def test_clients_leave_one_after_the_other(iris: Dataset, monkeypatch: pytest.Mo
 
 
 def test_table_1_has_the_methods_that_it_names(iris: Dataset) -> None:
-    found = quality.table_1(iris, 1, restarted_leaves=False)
+    found = quality.table_1(iris, 1)
     for name, options in (
         ("ours, K", {"local_clusters": 3}),
         ("ours, 2K", {"local_clusters": 6}),
+        ("ours, lloyd K", {"local_clusters": 3, "representatives": "lloyd"}),
+        ("ours, lloyd 2K", {"local_clusters": 6, "representatives": "lloyd"}),
         ("MUFC", {"mode": "paper", "server_points": "uniform", "tol": 1e-4}),
     ):
         model = FederatedKMeans(3, bounds=(0, 1), step=iris.step, random_state=1, **options)
@@ -249,6 +304,11 @@ def test_table_1_has_the_methods_that_it_names(iris: Dataset) -> None:
     assert found["DC-KM"] == methods.losses_of_outcome(iris.X, tree)
     assert found["K-FED"] == methods.losses_of_outcome(iris.X, methods.k_fed(iris, 1))
     assert found["K-FED"] != found["DC-KM"]
+    fewer = set(found) - set(quality.table_1(iris, 1, alternatives=False))
+    assert fewer == {
+        "MUFC, greedy server", "K-FED, drawn start", "K-FED, K′", "DC-KM, 10 starts",
+    }  # fmt: skip
+    assert 1 <= found["FKM"]["rounds"] <= 20
 
 
 def test_the_chance_of_a_re_seed(iris: Dataset) -> None:
@@ -270,7 +330,7 @@ def test_hits_of_the_costliest_record_are_counted(iris: Dataset) -> None:
 
 def test_certified_removals_are_those_that_left_the_model_alone(iris: Dataset) -> None:
     victims = np.random.default_rng([0, 4]).permutation(len(iris.X))[:120].tolist()
-    found = theory.seeded_k_means(iris, 0, requests=120)
+    found = theory.owned_k_means(iris, 0, iterate=False, requests=120)
     model = SeededKMeans(3, random_state=0).fit(iris.X)
     stood = []
     for one in victims:
@@ -296,6 +356,7 @@ def test_exactness_tells_exact_methods_from_others(
         "DC-KM": True,
         "Q-KM": True,
         "ours": True,
+        "ours, lloyd K": True,
     }
     # Methods that do not delete are found out.
     monkeypatch.setattr(QKMeans, "forget", lambda *_: True)
@@ -315,34 +376,3 @@ def test_seeds_are_removed_where_a_method_has_any(
     monkeypatch.setattr(QKMeans, "forget", forget)
     exactness.bit_for_bit(iris, 0, requests=20)
     assert all(hit[exactness.SEED_EVERY - 1 :: exactness.SEED_EVERY])
-
-
-# -- one's own data --------------------------------------------------------------------------------
-
-
-def write(path: Path, n: int, clients: int) -> Path:
-    X = np.random.default_rng(0).random((n, 3))
-    np.savez(path, X=X, client=np.arange(n) % clients)
-    return path
-
-
-@pytest.mark.parametrize("clients", [1, 3])
-def test_few_records_are_enough(clients: int, tmp_path: Path) -> None:
-    path, out = write(tmp_path / "small.npz", 24, clients), tmp_path / "out"
-    arguments = ["paper", "--dataset", str(path), "--clusters", "3", "--out", str(out)]
-    arguments += ["--only", "random,adversarial,batch,clients,exactness,q-k-means,reseeding"]
-    result = CliRunner().invoke(app, [*arguments, "--trials", "1"])
-    assert result.exit_code == 0, result.output
-    assert (out / "index.html").is_file()
-
-
-def test_one_s_own_celltype_is_not_the_paper_s(tmp_path: Path) -> None:
-    library = own_library(write(tmp_path / "celltype.npz", 24, 2), 3)
-    assert library.get("celltype").name == "own-celltype"
-
-
-def test_data_that_clusters_without_loss_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "bits.npz", X=np.arange(40).reshape(-1, 1) % 4)
-    with pytest.raises(ValueError, match="4 distinct records, which 4 clusters fit without loss"):
-        own_library(tmp_path / "bits.npz", 4)
-    assert own_library(tmp_path / "bits.npz", 3).get("bits").n_clusters == 3

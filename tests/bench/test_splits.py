@@ -9,7 +9,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedforget.bench.splits import clusters_seen, global_clusters, iid, natural, non_iid
+from fedforget.bench.splits import (
+    clusters_seen,
+    fragmented,
+    global_clusters,
+    iid,
+    in_file_order,
+    natural,
+    non_iid,
+)
 
 SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=12)
 
@@ -52,6 +60,71 @@ def test_non_iid_splits(sizes: list[int], n_clients: int, k_prime: int, seed: in
     if k_prime >= 2 and n_groups <= n_clients * (k_prime - 1) + 1:
         assert set(found.tolist()) <= {n // n_clients, math.ceil(n / n_clients)}
     assert split.tolist() == non_iid(clusters, n_clients, k_prime, seed=seed).tolist()
+
+
+@settings(max_examples=150)
+@given(
+    sizes=SIZES,
+    n_clients=st.integers(1, 15),
+    k_prime=st.integers(1, 6),
+    seed=st.integers(0, 2**32),
+)
+def test_runs_of_neighbours(sizes: list[int], n_clients: int, k_prime: int, seed: int) -> None:
+    """What a client has of a cluster is one run of the cluster's rows, in the order of the file."""
+    n, n_groups = sum(sizes), len(sizes)
+    assume(n_clients <= n)
+    assume(n_groups <= n_clients * k_prime)
+    clusters = np.random.default_rng(seed).permutation(np.repeat(np.arange(n_groups), sizes))
+    split = in_file_order(clusters, n_clients, k_prime, seed=seed)
+    check_partition(split, n, n_clients)
+    assert split.tolist() == in_file_order(clusters, n_clients, k_prime, seed=seed).tolist()
+    if k_prime < n_groups:
+        assert clusters_seen(clusters, split).max() <= k_prime
+        for group in range(n_groups):
+            own = split[clusters == group]
+            assert np.count_nonzero(np.diff(own)) == len(np.unique(own)) - 1
+
+
+def test_the_authors_rule(seed: int) -> None:
+    """All but the last client have n/L records or, where clusters ran out, at least half of it."""
+    clusters = np.repeat(np.arange(4), [6506, 2328, 2201, 974])
+    split = in_file_order(clusters, 100, 2, seed=seed)
+    sizes = np.bincount(split)
+    assert sizes[:-1].max() == 120
+    assert sizes[:-1].min() >= 60
+    assert sizes[-1] == 12009 - sizes[:-1].sum() > 120
+    seen = clusters_seen(clusters, split)
+    # The small clusters are drawn as often as the large one, and run out early.
+    assert np.mean(seen[:20] == 2) > 0.9
+    assert set(seen[-20:].tolist()) == {1}
+
+
+def test_another_order_deals_by_that_order() -> None:
+    """Two clusters of six, cut in two each: the three smallest keys, and the three largest."""
+    clusters, keys = np.repeat([0, 1], 6), np.array([5, 0, 4, 1, 3, 2] * 2)
+    split = in_file_order(clusters, 4, 1, order=keys)
+    for group in (0, 1):
+        own = split[clusters == group]
+        assert len(set(own[[1, 3, 5]].tolist())) == len(set(own[[0, 2, 4]].tolist())) == 1
+    assert len(set(split.tolist())) == 4
+
+
+def test_fragments_are_slices_of_clusters(rng: np.random.Generator) -> None:
+    """Two long clusters along the first axis: a client's piece is an interval of that axis."""
+    X = rng.normal(0.0, [5.0, 0.1], (400, 2))
+    X[200:, 1] += 100.0
+    clusters = np.repeat([0, 1], 200)
+    split = fragmented(X, clusters, 8, 1)
+    check_partition(split, 400, 8)
+    for client in range(8):
+        own = split == client
+        (group,) = set(clusters[own].tolist())
+        low, high = X[own, 0].min(), X[own, 0].max()
+        between = (X[:, 0] >= low) & (X[:, 0] <= high) & (clusters == group)
+        assert 0.9 * between.sum() <= own.sum()
+        assert own.sum() < 200
+    whole = X[:200, 0].std()
+    assert max(X[split == client, 0].std() for client in range(8)) < 0.75 * whole
 
 
 def test_one_client_holds_everything() -> None:

@@ -54,7 +54,7 @@ class FederatedClustering:
     ----------
     centres : (k, d) the server's centres.
     labels : the server's cluster of each record, through its local cluster (the paper's
-        Definition 3.2).
+        Definition 3.1).
     local_labels : each record's cluster at its own client.
     seconds : what it took.
     """

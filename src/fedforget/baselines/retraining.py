@@ -101,17 +101,36 @@ def complete_retraining(
     with threadpool_limits(limits=1):
         reports = _Reports(values, clients, grid, local, max_iter, seed)
 
-        def serve() -> tuple[Floats, Labels]:
-            rng = generator(seed, _SERVER)
-            repeated = np.repeat(reports.bins, reports.sizes, axis=0)
-            scattered = grid.units_of_bins(repeated + rng.random(repeated.shape) - 0.5)
-            points = grid.from_units(scattered)[0]
-            centres = _fit(points, k, rng, n_init=n_init, max_iter=max_iter).centres
-            middles = grid.from_units(grid.units_of_bins(reports.bins))[0]
-            return centres, nearest(middles, centres)[0]
-
+        serve = partial(
+            greedy_server, grid, reports.bins, reports.sizes, k, n_init=n_init, max_iter=max_iter,
+            seed=seed,
+        )  # fmt: skip
         (centres, labels), elapsed = timed(serve)
     return reports.outcome(centres, labels, elapsed)
+
+
+def greedy_server(
+    grid: Grid,
+    bins: Ints,
+    sizes: Ints,
+    n_clusters: int,
+    *,
+    n_init: int = 10,
+    max_iter: int = MAX_ITER,
+    seed: int = 0,
+) -> tuple[Floats, Labels]:
+    """The server of the paper's authors: as many points in each bin as it counts, and scikit-learn.
+
+    Points are drawn uniformly.  scikit-learn's K-means++ is *greedy*: it draws several candidates
+    for each seed and keeps the best.  Returns the centres, and the cluster of each bin.
+    """
+    rng = generator(seed, _SERVER)
+    repeated = np.repeat(bins, sizes, axis=0)
+    scattered = grid.units_of_bins(repeated + rng.random(repeated.shape) - 0.5)
+    points = grid.from_units(scattered)[0]
+    centres = _fit(points, n_clusters, rng, n_init=n_init, max_iter=max_iter).centres
+    middles = grid.from_units(grid.units_of_bins(bins))[0]
+    return centres, nearest(middles, centres)[0]
 
 
 def complete_client_training(

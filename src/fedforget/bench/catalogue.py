@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.bench import codes, exactness, quality, removals, theory
+from fedforget.bench import codes, exactness, guarantees, quality, removals, scaling, theory
 from fedforget.bench.cells import Cell, Value
 from fedforget.bench.plan import HEAVY, Library, Plan
 
@@ -76,14 +76,80 @@ def _table_1(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
         for trial in range(plan.trials_of(name)):
             yield _cell(
                 library, "table1", name, trial, _QUALITY, quality.table_1,
-                restarted_leaves=name not in HEAVY,
+                alternatives=name not in HEAVY, max_rounds=plan.rounds_of(name),
             )  # fmt: skip
 
 
 def _table_2(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
     for name in plan.datasets:
         for trial in range(plan.trials_of(name)):
-            yield _cell(library, "table2", name, trial, _QUALITY, quality.table_2)
+            yield _cell(
+                library, "table2", name, trial, _QUALITY, quality.table_2,
+                alternatives=name not in HEAVY,
+            )  # fmt: skip
+
+
+def _variants(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
+    for name in plan.light_sets:
+        for trial in range(plan.trials_of(name)):
+            yield _cell(library, "variants", name, trial, _QUALITY, quality.variants)
+
+
+def _fragmented(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
+    sliced = library.dealt("fragmented")
+    for name in plan.fragmented_sets:
+        for trial in range(plan.trials_of(name)):
+            yield _cell(sliced, "fragmented", name, trial, _QUALITY, quality.fragments)
+
+
+_GUARANTEES = ("bench/guarantees.py", "bench/methods.py", "bench/quality.py")
+
+
+def _referring(
+    experiment: str, dataset: str, trial: int, modules: tuple[str, ...], plan: Plan,
+    library: Library, reference: Reference, run: Callable[..., Value], **parameters: Any,
+) -> Cell:  # fmt: skip
+    """A cell that calls ``run(data, reference=…, **parameters)``."""
+    return Cell(
+        experiment,
+        dataset,
+        trial,
+        {**parameters, "starts": plan.starts_of(dataset), "data": library.digest(dataset)},
+        modules,
+        lambda: run(library.get(dataset), reference=reference(dataset), **parameters),
+    )
+
+
+def _outliers(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
+    for name in plan.light_sets:
+        for trial in range(plan.sweep_trials):
+            yield _referring(
+                "outliers", name, trial, _GUARANTEES, plan, library, reference,
+                partial(guarantees.without_outliers, trial=trial),
+            )  # fmt: skip
+
+
+def _growth(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
+    for k in plan.growth:
+        for trial in range(2 * plan.trials):
+            run = partial(guarantees.growth, trial, k=k)
+            yield Cell("growth", f"K = {k}", trial, {"k": k}, _GUARANTEES, run)
+
+
+def _remark(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
+    yield _referring(
+        "remark", plan.synthetic, 0, _GUARANTEES, plan, library, reference,
+        guarantees.one_cluster_each, runs=plan.remark_runs,
+    )  # fmt: skip
+
+
+def _scaling(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
+    modules = ("bench/scaling.py", "bench/methods.py")
+    for n in plan.scales:
+        # K-means of clients with 100,000 records each would take minutes to prepare.
+        settings = {"n": n, "requests": 100, "federations": n <= 10**5}
+        run = partial(scaling.removal, 0, **settings)  # type: ignore[arg-type]
+        yield Cell("scaling", f"n = {n}", 0, settings, modules, run)
 
 
 def _fig_3a(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
@@ -120,10 +186,10 @@ def _removals(
     settings: Value = {
         "kind": kind,
         "requests": requests,
-        "retrainings": plan.retrainings_of(dataset, kind),
+        "retrainings": plan.retrainings,
         "names": names,
     }
-    for trial in range(plan.timing_trials_of(dataset)):
+    for trial in range(plan.timing_trials):
 
         def run(trial: int = trial) -> Value:
             centres = np.array(reference(dataset)["centres"])
@@ -139,14 +205,13 @@ def _removals(
 
 
 def _random(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
-    for name in plan.datasets:
-        requests = plan.requests_of(name)
-        yield from _removals("random", "random", name, requests, plan, library, reference)
+    for name in plan.light_sets:
+        yield from _removals("random", "random", name, plan.requests, plan, library, reference)
 
 
 def _adversarial(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
-    for name in plan.datasets:
-        requests = plan.adversarial_requests_of(name)
+    requests = plan.adversarial_requests
+    for name in plan.light_sets:
         yield from _removals("adversarial", "adversarial", name, requests, plan, library, reference)
 
 
@@ -162,11 +227,11 @@ def _batch(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]
 
 
 def _clients(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
-    for name in plan.datasets:
+    for name in plan.light_sets:
         if library.get(name).n_clients < 2:
             continue
-        requests = max(1, min(plan.departures_of(name), library.get(name).n_clients // 3))
-        for trial in range(plan.timing_trials_of(name)):
+        requests = max(1, min(10, library.get(name).n_clients // 3))
+        for trial in range(plan.timing_trials):
             yield _cell(
                 library, "clients", name, trial, _REMOVALS, removals.client_removals,
                 requests=requests,
@@ -174,16 +239,15 @@ def _clients(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
 
 
 def _secure(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
-    for name in plan.datasets:
-        requests = 1 if name in HEAVY else 3
-        yield _cell(library, "secure", name, 0, _SECURE, removals.secure_sum, requests=requests)
+    for name in plan.light_sets:
+        yield _cell(library, "secure", name, 0, _SECURE, removals.secure_sum, requests=3)
 
 
 def _local_clusters(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
-    for name in plan.datasets:
-        for trial in range(1 if name in HEAVY else plan.sweep_trials):
-            for multiple in plan.multiples_of(name):
-                for representatives in ("seeds", "means"):
+    for name in plan.light_sets:
+        for trial in range(plan.sweep_trials):
+            for multiple in plan.multiples:
+                for representatives in ("seeds", "means", "lloyd"):
                     yield _cell(
                         library, "local-clusters", name, trial, _QUALITY, quality.local_clusters,
                         multiple=multiple, representatives=representatives,
@@ -191,27 +255,20 @@ def _local_clusters(plan: Plan, library: Library, _: Reference) -> Iterator[Cell
 
 
 def _reseeding(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
-    for name in plan.datasets:
-        seedings = 20 if name in HEAVY else plan.seedings
-
-        def run(name: str = name, seedings: int = seedings) -> Value:
-            data = library.get(name)
-            return theory.reseeding(data, reference=reference(name), seedings=seedings)
-
-        parameters = {
-            "seedings": seedings,
-            "starts": plan.starts_of(name),
-            "data": library.digest(name),
-        }
-        yield Cell("reseeding", name, 0, parameters, ("bench/theory.py", "bench/quality.py"), run)
+    for name in plan.light_sets:
+        yield _referring(
+            "reseeding", name, 0, ("bench/theory.py", "bench/quality.py"), plan, library,
+            reference, theory.reseeding, seedings=plan.seedings,
+        )  # fmt: skip
 
 
 def _q_k_means(plan: Plan, library: Library, _: Reference) -> Iterator[Cell]:
     for name in plan.q_sets:
-        yield _cell(
-            library, "q-k-means", name, 0, ("bench/theory.py",), theory.seeded_k_means,
-            requests=plan.q_requests,
-        )  # fmt: skip
+        for iterate in (False, True):
+            yield _cell(
+                library, "q-k-means", name, 0, ("bench/theory.py",), theory.owned_k_means,
+                iterate=iterate, requests=plan.q_requests,
+            )  # fmt: skip
         for epsilon in plan.q_epsilons:
             yield _cell(
                 library, "q-k-means", name, 0, ("bench/theory.py",), theory.q_k_means,
@@ -250,6 +307,8 @@ EXPERIMENTS = {
     for one in (
         Experiment("table1", "Table 1: loss ratios", _table_1),
         Experiment("table2", "Table 2: complete client training", _table_2),
+        Experiment("variants", "The paper's variants of MUFC", _variants),
+        Experiment("fragmented", "Clients that hold slices of clusters", _fragmented),
         Experiment("fig3a", "Fig. 3 (a): influence of K′", _fig_3a),
         Experiment("fig3b", "Fig. 3 (b): influence of γ, synthetic data", _fig_3b),
         Experiment("fig3c", "Fig. 3 (c): influence of γ, real data", _fig_3c),
@@ -259,6 +318,10 @@ EXPERIMENTS = {
         Experiment("clients", "Multi-client removal", _clients),
         Experiment("secure", "The secure sum", _secure),
         Experiment("local-clusters", "More local clusters", _local_clusters),
+        Experiment("outliers", "Theorem 4.1 without outliers", _outliers),
+        Experiment("growth", "Theorem 4.1's first term: growth with K", _growth),
+        Experiment("remark", "L = K, K′ = 1", _remark),
+        Experiment("scaling", "Theorem 5.4: removals and n", _scaling),
         Experiment("reseeding", "The chance of re-seeding", _reseeding),
         Experiment("q-k-means", "Q-k-means", _q_k_means),
         Experiment("codes", "Codes for the sum", _codes),
@@ -271,10 +334,13 @@ ALIASES = {
     **{f"fig3{letter}": ("random",) for letter in "dfghijkl"},
     "fig3e": ("adversarial",),
     "appendix": ("table2", "random", "adversarial", "batch"),
-    "theorem1": ("fig3b", "fig3c"),
-    "theorem3": ("reseeding", "random", "adversarial"),
-    "beyond": ("secure", "local-clusters", "reseeding", "q-k-means", "codes", "exactness"),
-}
+    "theorem4.1": ("fig3b", "fig3c", "variants", "outliers", "growth", "remark"),
+    "theorem5.4": ("scaling", "reseeding", "random", "adversarial"),
+    "beyond": (
+        "fragmented", "secure", "local-clusters", "scaling", "reseeding", "q-k-means", "codes",
+        "exactness",
+    ),
+}  # fmt: skip
 """Other names that ``--only`` understands."""
 
 

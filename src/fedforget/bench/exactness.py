@@ -34,6 +34,9 @@ def bit_for_bit(data: Dataset, trial: int, *, requests: int) -> Value:
         "DC-KM": partial(_tree, trial),
         "Q-KM": partial(_quantised, trial),
         "ours": partial(_estimator, lambda: methods.ours(data, trial)),
+        "ours, lloyd K": partial(
+            _estimator, lambda: methods.ours(data, trial, representatives="lloyd")
+        ),
     }
     return {name: rule(_Requests(data, trial, requests)) for name, rule in rules.items()}
 

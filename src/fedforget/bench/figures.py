@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from fedforget.bench.cells import CellResult
-from fedforget.bench.result_tables import METHODS, label
+from fedforget.bench.numbers import METHODS, label, losses, title
 from fedforget.bench.runner import Results
 
 STYLES: dict[str, tuple[str, Any, str]] = {
     "MUFC": ("#D55E00", "-", "MUFC as published"),
-    "ours, K": ("#56B4E9", "-", "ours, K local clusters"),
-    "ours, 2K": ("#0072B2", "-", "ours, 2K local clusters"),
+    "ours, K": ("#56B4E9", "-", "ours, K"),
+    "ours, 2K": ("#0072B2", "-", "ours, 2K"),
+    "ours, lloyd K": ("#E69F00", "-", "ours, lloyd K"),
     "DC-KM": ("#009E73", "--", "DC-KM"),
     "weighted": ("#CC79A7", "--", "MUFC, bin centres"),
     "retraining": ("#555555", ":", "complete retraining"),
@@ -32,10 +33,12 @@ STYLES: dict[str, tuple[str, Any, str]] = {
     "seeds, nearest": ("#D55E00", ":", "seeds, nearest centre"),
     "means, induced": ("#0072B2", "-", "means, induced"),
     "means, nearest": ("#0072B2", ":", "means, nearest centre"),
+    "lloyd, induced": ("#E69F00", "-", "lloyd, induced"),
+    "lloyd, nearest": ("#E69F00", ":", "lloyd, nearest centre"),
 }
 """Colour (Okabe and Ito), line and words of everything that is drawn."""
 
-_REPRESENTATIVES, _LOSSES = ("seeds", "means"), ("induced", "nearest")
+_REPRESENTATIVES, _LOSSES = ("seeds", "means", "lloyd"), ("induced", "nearest")
 
 _SETTINGS: Any = {
     "font.size": 8.0,
@@ -71,7 +74,10 @@ Painter = Callable[[Any], None]
 
 def all_figures(results: Results) -> list[Figure]:
     """Every figure that the results have something for."""
-    makers = (figure_3, appendix, batch_figure, local_clusters, theorem_1, reseeding, codes)
+    makers = (
+        figure_3, trade_off, appendix, batch_figure, local_clusters, theorem_4_1, scaling,
+        reseeding, codes,
+    )  # fmt: skip
     return [figure for make in makers if (figure := make(results)) is not None]
 
 
@@ -105,8 +111,8 @@ def figure_3(results: Results) -> Figure | None:
         if results.of("random", one)
     ]
     return _sheet(
-        "fig3", "Figure 3", panels, ("MUFC", "ours, K", "ours, 2K", "weighted", "DC-KM",
-        "retraining"),
+        "fig3", "Figure 3", panels,
+        ("MUFC", "ours, K", "ours, 2K", "ours, lloyd K", "weighted", "DC-KM", "retraining"),
         "Shaded: standard deviation over trials. (a) Influence of K′, the most global clusters that"
         " a client sees. (b), (c) Influence of the step γ; the red line is 1/√n. (d) Induced loss"
         " ratio over removals. Others: accumulated removal time in seconds, logarithmic."
@@ -176,7 +182,36 @@ def local_clusters(results: Results) -> Figure | None:
     )  # fmt: skip
 
 
-def theorem_1(results: Results) -> Figure | None:
+def trade_off(results: Results) -> Figure | None:
+    """The induced loss against the time of a removal."""
+    panels: list[tuple[str, Painter]] = [
+        (title(name), partial(_loss_and_time, results=results, dataset=name))
+        for name in results.plan.datasets
+        if results.of("random", name) and results.of("table1", name)
+    ]
+    return _sheet(
+        "trade-off", "Loss against the time of a removal", panels, (*METHODS, "retraining"),
+        "Induced loss ratio (Tables 1 and 2) against the mean time of a random removal, re-seeds"
+        " included, in seconds, logarithmic; lower and further left is better. Complete retraining"
+        " has the loss of complete client training. Bars: standard deviation of the loss over"
+        " trials. * stand-in.",
+    )  # fmt: skip
+
+
+def scaling(results: Results) -> Figure | None:
+    """Removals and n."""
+    if "scaling" not in results:
+        return None
+    return _sheet(
+        "scaling", "Theorem 5.4: the median time of a removal, against n",
+        [("", lambda axis: _removal_against_n(axis, results))], (),
+        "Seconds, both axes logarithmic. Alg. 3 is the paper's; seeding anew is what a removal"
+        " would cost without it.",
+        size=(5.2, 3.0),
+    )  # fmt: skip
+
+
+def theorem_4_1(results: Results) -> Figure | None:
     """The loss above that of the finest grid, against n d γ²."""
     panels: list[tuple[str, Painter]] = [
         (label(results.of(e)[0].dataset), partial(_quantisation, results=results, experiment=e))
@@ -184,8 +219,8 @@ def theorem_1(results: Results) -> Figure | None:
         if results.of(e)
     ]
     return _sheet(
-        "theorem1", "Beyond the paper: the second term of Theorem 1", panels,
-        ("MUFC", "weighted", "ours, 2K"),
+        "theorem4-1", "Beyond the paper: the second term of Theorem 4.1", panels,
+        ("MUFC", "weighted", "ours, 2K", "ours, lloyd K"),
         "Loss over φ* against n d γ² / φ*. The dotted line is the quantisation term with constant"
         " 1/4, on top of the loss of the finest grid; the loss must rise no faster than a multiple"
         " of it.",
@@ -197,7 +232,7 @@ def reseeding(results: Results) -> Figure | None:
     if "reseeding" not in results:
         return None
     return _sheet(
-        "reseeding", "Beyond the paper: the chance of a re-seed against Theorem 3",
+        "reseeding", "Beyond the paper: the chance of a re-seed against Theorem 5.4",
         [("", lambda axis: _chances(axis, results))], (),
         "One seeding of all records. Filled: all records; hollow: without the hundredth that lies"
         " farthest out. A triangle: never seen, so the chance is below it or"
@@ -237,13 +272,14 @@ def codes(results: Results) -> Figure | None:
 
 
 def _k_prime(axis: Any, results: Results) -> None:
-    _sweep(axis, results, results.of("fig3a"), "k_prime", ("MUFC", "ours, 2K"))
+    methods = ("MUFC", "ours, 2K", "ours, lloyd K")
+    _sweep(axis, results, results.of("fig3a"), "k_prime", methods)
     axis.set_xlabel("K′")
 
 
 def _step(axis: Any, results: Results, experiment: str) -> None:
     cells = results.of(experiment)
-    _sweep(axis, results, cells, "step", ("MUFC", "weighted", "ours, 2K"))
+    _sweep(axis, results, cells, "step", ("MUFC", "weighted", "ours, 2K", "ours, lloyd K"))
     axis.set_xscale("log")
     reference = results.reference(cells[0].dataset)
     assert reference is not None
@@ -356,6 +392,49 @@ def _trade(axis: Any, results: Results, dataset: str) -> None:
     axis.set_ylabel("loss ratio")
 
 
+def _loss_and_time(axis: Any, results: Results, dataset: str) -> None:
+    reference = results.reference(dataset)
+    assert reference is not None
+    cells = results.of("random", dataset)
+    points = [
+        (method, losses(results, "table1", method, dataset), one)
+        for method in METHODS
+        if (one := [s for cell in cells for s in cell.value["seconds"].get(method, ())])
+    ]
+    again = [s for cell in cells for s in cell.value["retraining"]]
+    points.append(("retraining", losses(results, "table2", "MUFC", dataset), again))
+    for method, found, seconds in points:
+        if not found or not seconds:
+            continue
+        ratio = np.array(found) / reference["loss"]
+        axis.errorbar(
+            np.mean(seconds) if method != "retraining" else np.median(seconds), ratio.mean(),
+            yerr=ratio.std(), color=STYLES[method][0], marker="o", markersize=5, capsize=2,
+        )  # fmt: skip
+    axis.set_xscale("log")
+    axis.set_xlabel("seconds per removal")
+    axis.set_ylabel("loss ratio")
+    _logarithmic_if_wide(axis)
+
+
+def _removal_against_n(axis: Any, results: Results) -> None:
+    for name, colour in (
+        ("Alg. 3", "#D55E00"),
+        ("ours, K", "#56B4E9"),
+        ("ours, lloyd K", "#E69F00"),
+    ):
+        shown = [
+            (one.parameters["n"], float(np.median(one.value[name]["seconds"])))
+            for one in results.of("scaling")
+            if name in one.value
+        ]
+        axis.plot(*zip(*shown, strict=True), color=colour, marker="o", markersize=3.5, label=name)
+    anew = [(one.parameters["n"], one.value["Alg. 3"]["fit"]) for one in results.of("scaling")]
+    axis.plot(*zip(*anew, strict=True), color="#555555", linestyle=":", label="seeding anew")
+    axis.set(xscale="log", yscale="log", xlabel="records n", ylabel="seconds")
+    axis.legend()
+
+
 def _quantisation(axis: Any, results: Results, experiment: str) -> None:
     cells = results.of(experiment)
     reference = results.reference(cells[0].dataset)
@@ -364,7 +443,7 @@ def _quantisation(axis: Any, results: Results, experiment: str) -> None:
     steps = sorted({one.parameters["step"] for one in cells})
     across = np.array([n * d * step**2 / reference["loss"] for step in steps])
     base = math.inf
-    for method in ("MUFC", "weighted", "ours, 2K"):
+    for method in ("MUFC", "weighted", "ours, 2K", "ours, lloyd K"):
         rows = [
             [
                 one.value[method]["induced"] / reference["loss"]
@@ -406,7 +485,7 @@ def _chances(axis: Any, results: Results) -> None:
     for words, colour, marker in (
         ("random record: K/n", "#56B4E9", "s"),
         ("costliest record, measured", "#D55E00", "o"),
-        ("Theorem 3's bound for any record", "#000000", "_"),
+        ("Theorem 5.4's bound for any record", "#000000", "_"),
     ):
         axis.plot([], [], marker=marker, color=colour, linestyle="", label=words)
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)

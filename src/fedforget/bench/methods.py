@@ -2,9 +2,13 @@
 
 * **MUFC** is the paper's method as published: seeds represent, the server draws points uniformly in
   the bins, γ = 1/√n, Alg. 4 as printed.  Its Lloyd iteration at the server stops as scikit-learn's
-  does, which the authors use.
-* **ours** is exact, clients report means, the server clusters weighted bins.
+  does, which the authors use.  Its server seeds by plain K-means++, as the paper says; the authors'
+  code seeds greedily, which is a method of its own here (*greedy server*).
+* **ours** is exact, clients report means (or, *lloyd*, the centres of K-means of their own), the
+  server clusters weighted bins.
+* **K-FED** starts from the centres of client 0, as the authors' code does; *drawn start* draws it.
 * **DC-KM** stops its Lloyd iterations as its authors do, when the loss falls by less than 0.1 %.
+* **FKM** talks in rounds; the others talk once.
 """
 
 from __future__ import annotations
@@ -18,9 +22,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fedforget.arrays import Floats
 from fedforget.baselines.dckmeans import DCKMeans
-from fedforget.baselines.federation import FederatedClustering
+from fedforget.baselines.federation import FederatedClustering, Seconds, rows_of_clients, spread
+from fedforget.baselines.fkm import Rounds, fkm
 from fedforget.baselines.kfed import kfed
+from fedforget.baselines.retraining import greedy_server, paper_configuration
 from fedforget.bench.datasets import Dataset
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.losses import induced_loss, nearest_loss
 from fedforget.estimators import FederatedKMeans
 
@@ -32,8 +39,10 @@ N_INIT = 10
 DC_TOLERANCE = 1e-3
 
 
-def mufc(data: Dataset, seed: int, *, step: float | None = None, points: str = "uniform") -> Any:
-    """MUFC as published; not fitted."""
+def mufc(
+    data: Dataset, seed: int, *, step: float | None = None, points: str = "uniform", **others: Any
+) -> Any:
+    """MUFC as published, except for what ``others`` change; not fitted."""
     return FederatedKMeans(
         data.n_clusters,
         bounds=(0.0, 1.0),
@@ -43,6 +52,29 @@ def mufc(data: Dataset, seed: int, *, step: float | None = None, points: str = "
         n_init=N_INIT,
         tol=1e-4,
         random_state=seed,
+        **others,
+    )
+
+
+def greedy_mufc(data: Dataset, model: Any, seed: int) -> FederatedClustering:
+    """The authors' server on what the clients of a fitted MUFC report."""
+    grid = paper_configuration(data.n_clusters, *data.X.shape).grid
+    rows = rows_of_clients(data.clients)
+    bins, sizes, local = [], [], []
+    for client, own in rows.items():
+        seeds = data.X[model.seed_ids_[client]]
+        labels = nearest(data.X[own], seeds)[0]
+        bins.append(grid.bins_of_units(grid.to_units(seeds)))
+        sizes.append(np.bincount(labels, minlength=len(seeds)))
+        local.append(labels)
+    centres, of_bin = greedy_server(
+        grid, np.concatenate(bins), np.concatenate(sizes), data.n_clusters, n_init=N_INIT, seed=seed
+    )
+    parts = np.split(of_bin, np.cumsum([len(one) for one in bins])[:-1])
+    induced = [labels_of[own] for labels_of, own in zip(parts, local, strict=True)]
+    places = list(rows.values())
+    return FederatedClustering(
+        centres, spread(places, induced), spread(places, local), Seconds(0.0, 0.0)
     )
 
 
@@ -74,9 +106,11 @@ def dc_km(data: Dataset, seed: int, *, local_init: int = 1) -> DCKMeans:
     )
 
 
-def k_fed(data: Dataset, seed: int, *, local_clusters: int | None = None) -> FederatedClustering:
-    """K-FED, from a device drawn at random: the algorithm starts from any."""
-    first = int(np.random.default_rng(seed).integers(data.n_clients))
+def k_fed(
+    data: Dataset, seed: int, *, local_clusters: int | None = None, drawn_start: bool = False
+) -> FederatedClustering:
+    """K-FED, from client 0 or from one drawn at random: the algorithm starts from any."""
+    first = int(np.random.default_rng(seed).integers(data.n_clients)) if drawn_start else 0
     return kfed(
         data.X,
         data.clients,
@@ -84,6 +118,13 @@ def k_fed(data: Dataset, seed: int, *, local_clusters: int | None = None) -> Fed
         local_clusters=local_clusters,
         first_device=first,
         seed=seed,
+    )
+
+
+def rounds(data: Dataset, seed: int, *, max_rounds: int) -> Rounds:
+    """FKM."""
+    return fkm(
+        data.X, data.clients, data.n_clusters, n_init=N_INIT, max_rounds=max_rounds, seed=seed
     )
 
 

@@ -6,18 +6,21 @@ Cells hold losses; ratios are taken where they are shown, to the loss of the cel
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from fedforget.baselines.lloyd import lloyd
 from fedforget.baselines.retraining import (
     centralised,
     complete_client_training,
+    complete_retraining,
     paper_configuration,
 )
 from fedforget.bench import methods
 from fedforget.bench.cells import Value
 from fedforget.bench.datasets import Dataset
-from fedforget.bench.splits import global_clusters, non_iid
+from fedforget.bench.splits import clusters_seen, global_clusters, in_file_order
 from fedforget.clustering.distance import nearest
 
 
@@ -25,9 +28,10 @@ def reference(data: Dataset, *, n_init: int) -> Value:
     """Centralised K-means++: its loss, its clusters, and how far the records lie from their centre.
 
     ``spread`` of a record is its squared distance to its centre over the mean of its cluster: a
-    record is no outlier in the sense of the paper's Assumption 2 as long as this is at most ε₂.
+    record is no outlier in the sense of the paper's Assumption 5.3 as long as this is at most ε₂.
     ``farthest`` are the records with the largest spread, one in a hundred, the largest first;
-    ``costliest`` is the one that contributes most to the loss.
+    ``costliest`` is the one that contributes most to the loss.  ``printed`` is loss and sizes of
+    the clustering that the paper compares with, where that is another one.
     """
     found = centralised(data.X, data.n_clusters, n_init=n_init)
     label, d2 = nearest(data.X, found.centres)
@@ -35,8 +39,13 @@ def reference(data: Dataset, *, n_init: int) -> Value:
     means = np.bincount(label, weights=d2, minlength=len(sizes)) / np.maximum(sizes, 1)
     spread = d2 / np.where(means > 0.0, means, 1.0)[label]
     farthest = np.argsort(-spread, kind="stable")[: max(1, len(spread) // 100)]
+    printed: Value | None = None
+    if data.printed_start:
+        theirs = lloyd(data.X, data.X[list(data.printed_start)])
+        printed = {"loss": theirs.loss, "sizes": sorted(theirs.sizes.tolist(), reverse=True)}
     return {
         "loss": found.loss,
+        "printed": printed,
         "centres": found.centres.tolist(),
         "sizes": sorted(sizes.tolist(), reverse=True),
         "spread": float(spread.max()),
@@ -45,46 +54,110 @@ def reference(data: Dataset, *, n_init: int) -> Value:
     }
 
 
-def table_1(data: Dataset, trial: int, *, restarted_leaves: bool = True) -> Value:
-    """Every method once, on all records."""
-    found: Value = {
-        "MUFC": methods.losses_of_model(methods.mufc(data, trial).fit(data.X, clients=data.clients))
-    }
-    for name, multiple in (("ours, K", 1), ("ours, 2K", 2)):
-        model = methods.ours(data, trial, multiple=multiple).fit(data.X, clients=data.clients)
+OURS: dict[str, dict[str, Any]] = {
+    "ours, K": {},
+    "ours, 2K": {"multiple": 2},
+    "ours, lloyd K": {"representatives": "lloyd"},
+    "ours, lloyd 2K": {"representatives": "lloyd", "multiple": 2},
+}
+"""The exact methods of the tables, and what sets them apart."""
+
+
+def table_1(data: Dataset, trial: int, *, alternatives: bool = True, max_rounds: int = 20) -> Value:
+    """Every method once, on all records.
+
+    ``alternatives`` are other readings of the paper's methods: the greedy server, K-FED from
+    another client or with K′ clusters, and DC-KM with ten starts at a leaf.
+    """
+    published = methods.mufc(data, trial).fit(data.X, clients=data.clients)
+    found: Value = {"MUFC": methods.losses_of_model(published)}
+    for name, settings in OURS.items():
+        model = methods.ours(data, trial, **settings).fit(data.X, clients=data.clients)
         found[name] = methods.losses_of_model(model)
+    rounds = methods.rounds(data, trial, max_rounds=max_rounds)
     outcomes = {
         "K-FED": methods.k_fed(data, trial),
-        "K-FED, K′": methods.k_fed(data, trial, local_clusters=data.k_prime),
         "DC-KM": methods.dc_km(data, trial).fit(data.X, data.clients).outcome(),
+        "FKM": rounds.clustering,
     }
-    if restarted_leaves:
+    if alternatives:
         tree = methods.dc_km(data, trial, local_init=10).fit(data.X, data.clients)
-        outcomes["DC-KM, 10 starts"] = tree.outcome()
+        outcomes |= {
+            "MUFC, greedy server": methods.greedy_mufc(data, published, trial),
+            "K-FED, drawn start": methods.k_fed(data, trial, drawn_start=True),
+            "K-FED, K′": methods.k_fed(data, trial, local_clusters=data.k_prime),
+            "DC-KM, 10 starts": tree.outcome(),
+        }
     for name, outcome in outcomes.items():
         found[name] = methods.losses_of_outcome(data.X, outcome)
+    found["FKM"]["rounds"] = rounds.n_rounds
     return found
 
 
-def table_2(data: Dataset, trial: int) -> Value:
-    """MUFC with Lloyd's iteration at the clients."""
+def table_2(data: Dataset, trial: int, *, alternatives: bool = True) -> Value:
+    """MUFC with Lloyd's iteration at the clients, and perhaps the authors' greedy server."""
     config = paper_configuration(data.n_clusters, *data.X.shape, seed=trial)
-    outcome = complete_client_training(data.X, data.clients, config, seed=trial)
-    return {"MUFC": methods.losses_of_outcome(data.X, outcome)}
+    outcomes = {"MUFC": complete_client_training(data.X, data.clients, config, seed=trial)}
+    if alternatives:
+        outcomes["MUFC, greedy server"] = complete_retraining(
+            data.X, data.clients, data.n_clusters, config.grid, n_init=methods.N_INIT, seed=trial
+        )
+    return {name: methods.losses_of_outcome(data.X, outcome) for name, outcome in outcomes.items()}
+
+
+def variants(data: Dataset, trial: int, *, known: bool = True) -> Value:
+    """What the paper says besides about MUFC, each changed alone.
+
+    Bin centres instead of drawn points; a grid that is shifted at random (its appendix on
+    quantisation); Alg. 5, which sends centroids without a grid; and, where it is ``known`` how many
+    global clusters each client holds, as many local clusters.
+    """
+    settings: dict[str, dict[str, Any]] = {
+        "MUFC": {},
+        "bin centres": {"points": "weighted"},
+        "shifted grid": {"shift": True},
+        "Alg. 5": {"points": "weighted", "aggregation": "centroids"},
+    }
+    if known:
+        settings["known K⁽ˡ⁾"] = {"local_clusters": clusters_of_clients(data)}
+    return {
+        name: methods.losses_of_model(
+            methods.mufc(data, trial, **one).fit(data.X, clients=data.clients)
+        )
+        for name, one in settings.items()
+    }
+
+
+def clusters_of_clients(data: Dataset) -> dict[int, int]:
+    """How many global clusters each client holds records of."""
+    clusters = data.clusters
+    if clusters is None:
+        clusters = global_clusters(data.X, data.n_clusters)
+    seen = clusters_seen(clusters, data.clients)
+    return dict(zip(np.unique(data.clients).tolist(), seen.tolist(), strict=True))
+
+
+def fragments(data: Dataset, trial: int) -> Value:
+    """The tables' methods on clients that hold slices of clusters.
+
+    ``data`` is dealt so; see :func:`fedforget.bench.splits.fragmented`.
+    """
+    found = table_1(data, trial, alternatives=False)
+    return found | {
+        "complete client training": table_2(data, trial, alternatives=False)["MUFC"],
+    }
 
 
 def heterogeneity(data: Dataset, trial: int, *, k_prime: int) -> Value:
     """Other clients for the same records, who see at most ``k_prime`` clusters."""
     clusters = global_clusters(data.X, data.n_clusters)
-    dealt = replace(
-        data, clients=non_iid(clusters, data.n_clients, k_prime, seed=trial), k_prime=k_prime
-    )
-    return _both(dealt, trial, None)
+    clients = in_file_order(clusters, data.n_clients, k_prime, seed=trial)
+    return _three(replace(data, clients=clients, k_prime=k_prime), trial, None)
 
 
 def step_size(data: Dataset, trial: int, *, step: float) -> Value:
     """Another grid.  ``weighted`` is MUFC with bin centres instead of points drawn in the bins."""
-    found = _both(data, trial, step)
+    found = _three(data, trial, step)
     weighted = methods.mufc(data, trial, step=step, points="weighted")
     found["weighted"] = methods.losses_of_model(weighted.fit(data.X, clients=data.clients))
     return found
@@ -103,13 +176,16 @@ def local_clusters(data: Dataset, trial: int, *, multiple: int, representatives:
     return methods.losses_of_model(model) | {"reseed": float((seeds / held).mean())}
 
 
-def _both(data: Dataset, trial: int, step: float | None) -> Value:
-    published = methods.mufc(data, trial, step=step).fit(data.X, clients=data.clients)
-    exact = methods.ours(data, trial, multiple=2)
+def _three(data: Dataset, trial: int, step: float | None) -> Value:
+    models = {
+        "MUFC": methods.mufc(data, trial, step=step),
+        "ours, 2K": methods.ours(data, trial, multiple=2),
+        "ours, lloyd K": methods.ours(data, trial, representatives="lloyd"),
+    }
     if step is not None:
-        exact.set_params(step=step)
-    exact.fit(data.X, clients=data.clients)
+        for name in ("ours, 2K", "ours, lloyd K"):
+            models[name].set_params(step=step)
     return {
-        "MUFC": methods.losses_of_model(published),
-        "ours, 2K": methods.losses_of_model(exact),
+        name: methods.losses_of_model(model.fit(data.X, clients=data.clients))
+        for name, model in models.items()
     }

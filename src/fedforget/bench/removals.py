@@ -100,6 +100,9 @@ CONTENDERS: dict[str, Callable[[Dataset, int], Contender]] = {
     "MUFC": lambda data, seed: EstimatorContender(methods.mufc(data, seed), data),
     "ours, K": lambda data, seed: EstimatorContender(methods.ours(data, seed), data),
     "ours, 2K": lambda data, seed: EstimatorContender(methods.ours(data, seed, multiple=2), data),
+    "ours, lloyd K": lambda data, seed: EstimatorContender(
+        methods.ours(data, seed, representatives="lloyd"), data
+    ),
     "DC-KM": lambda data, seed: TreeContender(methods.dc_km(data, seed), data),
 }
 
@@ -165,7 +168,7 @@ def client_removals(data: Dataset, trial: int, *, requests: int) -> Value:
     """Whole clients leave, one a request; nobody else has anything to compute but the server."""
     order = np.random.default_rng([trial, 2]).permutation(data.n_clients)[:requests].tolist()
     seconds: dict[str, list[float]] = {}
-    for name in ("MUFC", "ours, 2K"):
+    for name in ("MUFC", "ours, 2K", "ours, lloyd K"):
         contender = CONTENDERS[name](data, trial)
         assert isinstance(contender, EstimatorContender)
         leave = contender.model.forget_clients
@@ -182,12 +185,14 @@ def secure_sum(data: Dataset, trial: int, *, requests: int) -> Value:
     """What the sum of one removal costs, in the clear, through the code, and under masks.
 
     ``seconds`` is the time of the sum at all parties together, in one process; ``bytes`` is the
-    most that a client sends in the round.
+    most that a client sends in the round.  ``lloyd`` is ``secure`` with K-means at the clients.
     """
     found: Value = {}
     order = np.random.default_rng([trial, 3]).permutation(len(data.X))[:requests].tolist()
-    for aggregation in ("plain", "scma", "secure"):
-        model = methods.ours(data, trial, aggregation=aggregation)
+    for name in ("plain", "scma", "secure", "lloyd"):
+        aggregation = "secure" if name == "lloyd" else name
+        representatives = "lloyd" if name == "lloyd" else "means"
+        model = methods.ours(data, trial, aggregation=aggregation, representatives=representatives)
         model.fit(data.X, clients=data.clients)
         reports = [model.forget(int(one)) for one in order]
         sent = [
@@ -195,7 +200,7 @@ def secure_sum(data: Dataset, trial: int, *, requests: int) -> Value:
             for one in reports
             if one.traffic is not None
         ]
-        found[aggregation] = {
+        found[name] = {
             "seconds": [one.seconds["sum"] for one in reports],
             "bytes": sent,
         }

@@ -11,28 +11,35 @@ from fedforget.bench.catalogue import EXPERIMENTS
 from fedforget.bench.cells import write_whole
 from fedforget.bench.checks import Check, all_checks
 from fedforget.bench.figures import Figure, all_figures
-from fedforget.bench.result_tables import ResultTable, all_tables, duration, label
+from fedforget.bench.numbers import ResultTable, duration, title
+from fedforget.bench.result_tables import all_tables
 from fedforget.bench.runner import Results
 from fedforget.pages.templates import render
 
 _SECTIONS = (
     (
         "The paper's tables and figures",
-        ("table1", "speed-up", "table2"),
+        ("table1", "speed-up", "table2", "sizes"),
         ("fig3",),
         ("step", "removal-times", "loss-drift"),
     ),
     (
         "The appendix, batches and whole clients",
-        (),
+        ("variants",),
         ("appendix", "batch"),
         ("batch", "clients"),
     ),
     (
+        "The paper's theorems",
+        ("guarantees", "growth", "remark", "scaling", "reseeding"),
+        ("theorem4-1", "scaling", "reseeding"),
+        (),
+    ),
+    (
         "Beyond the paper",
-        ("local-clusters",),
-        ("local-clusters", "theorem1", "reseeding", "codes"),
-        ("reseeding", "q-k-means", "code-lengths", "code-times", "secure", "exactness", "laws"),
+        ("fragmented", "local-clusters"),
+        ("trade-off", "local-clusters", "codes"),
+        ("q-k-means", "code-lengths", "code-times", "secure", "exactness", "laws"),
     ),
 )
 """Title, tables before the figures, figures, tables after them."""
@@ -131,7 +138,7 @@ def page(
         checks=checks,
         sections=[one for one in sections if one["before"] or one["figures"] or one["after"]],
         picture_address=_address,
-        notes=[(label(name), note) for name, note in notes.items()],
+        notes=[(title(name), note) for name, note in notes.items()],
         machine=machine,
         seeds=_seeds(results),
     )

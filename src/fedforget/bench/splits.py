@@ -1,7 +1,12 @@
 """Who holds which record: i.i.d. clients, and clients that see a few clusters only.
 
-A split is a column of client numbers 0 … L − 1, one a record: every record has exactly one client,
-and no client is empty.  The same seed gives the same split.
+A split is a column of client numbers 0 … L − 1, one per record: every record has exactly one
+client, and no client is empty.  The same seed gives the same split.
+
+Three splits limit what a client sees.  :func:`in_file_order` is that of the paper's authors: a
+client gets runs of neighbouring rows, so that whatever order the file has reaches the clients.
+:func:`non_iid` gives all clients the same number of records, which it shuffles first.
+:func:`fragmented` gives a client thin slices of clusters.
 """
 
 from __future__ import annotations
@@ -59,16 +64,8 @@ def non_iid(clusters: Any, n_clients: int, k_prime: int, *, seed: int = 0) -> In
     >>> clusters_seen([0] * 6 + [1] * 3 + [2] * 3, split).max() <= 2
     np.True_
     """
-    codes = np.unique(np.asarray(clusters), return_inverse=True)[1]
-    n, n_groups = len(codes), int(codes.max(initial=-1)) + 1
-    _check_sizes(n, n_clients)
-    if k_prime < 1:
-        raise ValueError(f"k_prime must be at least 1, got {k_prime}")
-    if n_groups > n_clients * k_prime:
-        raise ValueError(
-            f"{n_clients} clients that see at most {k_prime} clusters each cannot hold all"
-            f" {n_groups}; raise n_clients or k_prime"
-        )
+    codes = _checked_clusters(clusters, n_clients, k_prime)
+    n, n_groups = len(codes), int(codes.max()) + 1
     if k_prime >= n_groups:
         return iid(n, n_clients, seed=seed)
     rng = np.random.default_rng(seed)
@@ -86,6 +83,86 @@ def non_iid(clusters: Any, n_clients: int, k_prime: int, *, seed: int = 0) -> In
     return clients
 
 
+_TRIES = 1000
+"""Draws after which :func:`in_file_order` gives up on the authors' rule."""
+
+
+def in_file_order(
+    clusters: Any, n_clients: int, k_prime: int, *, seed: int = 0, order: Any = None
+) -> Ints:
+    """Deal runs of neighbouring records of a cluster, as the paper's authors do.
+
+    Clients take their turns.  Each draws up to K′ of the clusters that still have records, all
+    with the same chance, and takes the next records of one after the other until it has n/L: a
+    random number, at least a K′-th of n/L where there are as many.  The last client gets what is
+    left, which is often much more.  Where that is more than K′ clusters, or some client is left
+    without records, everything is drawn again.
+
+    Where 1,000 draws do not do (K′ = 1; barely enough clients), every cluster is cut into
+    equal runs instead.  Where K′ is not smaller than the number of clusters, the records are dealt
+    i.i.d.
+
+    Parameters
+    ----------
+    clusters, n_clients, k_prime, seed : as in :func:`non_iid`.
+    order : a sortable key per record; records of a cluster are dealt by ascending key.  The order
+        of the file where not given.
+
+    Examples
+    --------
+    >>> in_file_order([0] * 6 + [1] * 6, n_clients=3, k_prime=1).tolist()
+    [0, 0, 0, 2, 2, 2, 1, 1, 1, 1, 1, 1]
+    """
+    codes = _checked_clusters(clusters, n_clients, k_prime)
+    n, sizes = len(codes), np.bincount(codes)
+    if k_prime >= len(sizes):
+        return iid(n, n_clients, seed=seed)
+    rng = np.random.default_rng(seed)
+    draws = (_turns(sizes, n_clients, k_prime, rng) for _ in range(_TRIES if k_prime > 1 else 0))
+    amounts = next((one for one in draws if one is not None), None)
+    if amounts is None:
+        amounts = rng.permutation(_cut_clusters(sizes, n_clients, k_prime))
+    place = np.arange(n) if order is None else np.asarray(order)
+    by_cluster = np.lexsort((place, codes))
+    clients = np.empty(n, dtype=np.int64)
+    numbers = np.arange(n_clients, dtype=np.int64)
+    clients[by_cluster] = np.concatenate([np.repeat(numbers, column) for column in amounts.T])
+    return clients
+
+
+def _turns(sizes: Ints, n_clients: int, k_prime: int, rng: np.random.Generator) -> Ints | None:
+    """(L, G) how many records of each cluster each client takes; None where it does not do."""
+    left, room = sizes.copy(), int(sizes.sum()) // n_clients
+    amounts = np.zeros((n_clients, len(sizes)), dtype=np.int64)
+    for client in range(n_clients - 1):
+        held = np.flatnonzero(left)
+        for group in rng.choice(held, min(k_prime, len(held)), replace=False):
+            wanted = int(rng.integers(max(1, room // k_prime), room + 1))
+            missing = room - int(amounts[client].sum())
+            amounts[client, group] = min(wanted, missing, int(left[group]))
+        left = left - amounts[client]
+    amounts[-1] = left
+    fits = np.count_nonzero(left) <= k_prime and amounts.sum(axis=1).all()
+    return amounts if fits else None
+
+
+def fragmented(X: Floats, clusters: Any, n_clients: int, k_prime: int, *, seed: int = 0) -> Ints:
+    """Deal slices of clusters, across the direction in which a cluster is longest.
+
+    A client that sees a cluster sees one side of it only, or a slice from its middle: no client's
+    mean of that cluster is near the cluster's own.  Apart from the order of the records this is
+    :func:`in_file_order`.
+    """
+    codes = natural(clusters)[0]
+    along = np.empty(len(codes))
+    for group in range(int(codes.max()) + 1):
+        members = codes == group
+        centred = X[members] - X[members].mean(axis=0)
+        direction = np.linalg.svd(centred, full_matrices=False)[2][0]
+        along[members] = centred @ direction
+    return in_file_order(codes, n_clients, k_prime, seed=seed, order=along)
+
+
 def clusters_seen(clusters: Any, clients: Any) -> Ints:
     """How many clusters each client that has records sees, by ascending client."""
     pairs = np.unique(np.stack([np.asarray(clients), natural(clusters)[0]]), axis=1)
@@ -95,6 +172,21 @@ def clusters_seen(clusters: Any, clients: Any) -> Ints:
 def global_clusters(X: Floats, n_clusters: int, *, n_init: int = 3, seed: int = 0) -> Ints:
     """The clusters by which records are dealt: those of centralised K-means++, as in the paper."""
     return centralised(X, n_clusters, n_init=n_init, seed=seed).labels.astype(np.int64)
+
+
+def _checked_clusters(clusters: Any, n_clients: int, k_prime: int) -> Ints:
+    """The clusters as 0 … G − 1, if clients that see so few of them can hold all."""
+    codes = natural(clusters)[0]
+    n_groups = int(codes.max(initial=-1)) + 1
+    _check_sizes(len(codes), n_clients)
+    if k_prime < 1:
+        raise ValueError(f"k_prime must be at least 1, got {k_prime}")
+    if n_groups > n_clients * k_prime:
+        raise ValueError(
+            f"{n_clients} clients that see at most {k_prime} clusters each cannot hold all"
+            f" {n_groups}; raise n_clients or k_prime"
+        )
+    return codes
 
 
 def _check_sizes(n: int, n_clients: int) -> None:

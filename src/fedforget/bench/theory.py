@@ -1,7 +1,7 @@
-"""The paper's theorems against measurement: re-seeding, quantisation, and Q-k-means.
+"""The chance of re-seeding, against the lemma behind Theorem 5.4; and Q-k-means.
 
-Theorem 3 rests on a lemma about one K-means++ seeding of n records: a random record is a seed with
-probability K/n; a record that an adversary chooses, with at most 1/n + 10 K (K − 1) ε₁ ε₂ / n.
+Theorem 5.4 rests on a lemma about one K-means++ seeding of n records: a random record is a seed
+with probability K/n; one that an adversary chooses, with at most 1/n + 10 K (K − 1) ε₁ ε₂ / n.
 Here ε₁ = n / (K · smallest optimal cluster), and ε₂ is the smallest for which the data hold no
 outlier: the largest squared distance to a centre over the mean of its cluster.
 """
@@ -20,7 +20,7 @@ from fedforget.bench.datasets import Dataset
 from fedforget.bench.timing import timed
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.losses import nearest_loss
-from fedforget.estimators import SeededKMeans
+from fedforget.estimators import KMeans, SeededKMeans
 
 
 def adversarial_bound(n: int, k: int, epsilon_1: float, epsilon_2: float) -> float:
@@ -82,9 +82,13 @@ def q_k_means(data: Dataset, trial: int, *, epsilon: float, requests: int) -> Va
     return {"fit": fitted, "loss": loss, "seconds": seconds, "certified": certified}
 
 
-def seeded_k_means(data: Dataset, trial: int, *, requests: int) -> Value:
-    """The same removals with the paper's Alg. 3; ``certified`` are those that need no seeding."""
-    model, fitted = timed(lambda: SeededKMeans(data.n_clusters, random_state=trial).fit(data.X))
+def owned_k_means(data: Dataset, trial: int, *, iterate: bool, requests: int) -> Value:
+    """The same removals with the paper's Alg. 3, or with Lloyd's iteration after it (``KMeans``).
+
+    ``certified`` are those that need no seeding.
+    """
+    kind = partial(KMeans, n_init=1) if iterate else SeededKMeans
+    model, fitted = timed(lambda: kind(data.n_clusters, random_state=trial).fit(data.X))
     loss = float(model.inertia_)
     seconds, certified = [], []
     for one in _victims(data, trial, requests):

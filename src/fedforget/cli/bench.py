@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from fedforget.bench.cells import Cell
+    from fedforget.bench.datasets import Split
     from fedforget.bench.plan import Library, Plan
 
 app = typer.Typer(help="Measure fedforget against the paper.", no_args_is_help=True)
@@ -41,14 +42,19 @@ def paper(
         "bench-output"
     ),
     trials: Annotated[int | None, typer.Option(help="Repetitions of every experiment.")] = None,
+    split: Annotated[
+        Literal["file", "shuffled"],
+        typer.Option(help="Deal neighbouring rows, as the authors do, or shuffled ones."),
+    ] = "file",
 ) -> None:
     """The paper's tables and figures, with our numbers beside the printed ones.
 
     Each finished piece is kept in OUT/cells; a run that is cut off goes on from there. Numbers are
     written as JSON and CSV, figures as PNG and SVG, and all of it as one page, OUT/index.html.
 
-    Experiments: table1, table2, fig3, fig3a … fig3l, random, adversarial, appendix, batch, clients,
-    secure, local-clusters, theorem1, theorem3, reseeding, q-k-means, codes, exactness, beyond.
+    Experiments: table1, table2, variants, fragmented, fig3, fig3a … fig3l, random, adversarial,
+    appendix, batch, clients, secure, local-clusters, theorem4.1, outliers, growth, remark,
+    theorem5.4, scaling, reseeding, q-k-means, codes, exactness, beyond.
 
     Example: `fedforget bench paper --quick --only table1,fig3f`
     """
@@ -62,7 +68,7 @@ def paper(
     if trials is not None and trials < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--trials")
     with one_thread():
-        _run(quick, only, data, dataset, clusters, out, trials)
+        _run(quick, only, data, dataset, clusters, out, trials, split)
 
 
 def _run(
@@ -73,6 +79,7 @@ def _run(
     clusters: int | None,
     out: Path,
     trials: int | None,
+    split: Split,
 ) -> None:
     from fedforget.bench import machine
     from fedforget.bench.catalogue import chosen
@@ -84,7 +91,7 @@ def _run(
 
     try:
         experiments = chosen(only)
-        plan, library = _plan(quick, data, dataset, clusters, trials)
+        plan, library = _plan(quick, data, dataset, clusters, trials, split)
     except (ValueError, FileNotFoundError) as error:
         messages.print(f"[bold red]error:[/bold red] {safe(error)}", soft_wrap=True)
         if not quick and dataset is None and isinstance(error, FileNotFoundError):
@@ -106,7 +113,7 @@ def _run(
     page = write_results(
         results,
         out,
-        command=_command(quick, only, data, dataset, clusters, trials),
+        command=_command(quick, only, data, dataset, clusters, trials, split),
         machine=machine.describe(),
         notes={name: library.get(name).note for name in plan.datasets},
     )
@@ -114,7 +121,12 @@ def _run(
 
 
 def _plan(
-    quick: bool, data: Path | None, dataset: Path | None, clusters: int | None, trials: int | None
+    quick: bool,
+    data: Path | None,
+    dataset: Path | None,
+    clusters: int | None,
+    trials: int | None,
+    split: Split,
 ) -> tuple[Plan, Library]:
     from dataclasses import replace
 
@@ -124,11 +136,11 @@ def _plan(
     if trials is not None:
         plan = replace(plan, trials=trials, sweep_trials=trials, timing_trials=trials)
     if dataset is None:
-        library = Library(data)
+        library = Library(data, split=split)
         for name in plan.datasets:
             library.get(name)
         return plan, library
-    library = own_library(dataset, clusters)
+    library = own_library(dataset, clusters, split)
     return own_plan(plan, library.get(dataset.stem)), library
 
 
@@ -139,6 +151,7 @@ def _command(
     dataset: Path | None,
     clusters: int | None,
     trials: int | None,
+    split: Split,
 ) -> str:
     """How to get the page again; folders by what they are, not where."""
     words = ["fedforget bench paper"]
@@ -148,6 +161,7 @@ def _command(
     words += [f"--dataset {dataset.name}"] if dataset else []
     words += [f"--clusters {clusters}"] if clusters else []
     words += [f"--trials {trials}"] if trials else []
+    words += [f"--split {split}"] if split != "file" else []
     return " ".join(words)
 
 

@@ -2,7 +2,7 @@
 
 The centralised loss sends every record to its nearest centre.  The federated loss (the paper's
 phi_f) sends a record where its local cluster went: to the server's cluster of its representative
-(Definition 3.2, "induced global clusters").  It is never smaller.
+(Definition 3.1, "induced global clusters").  It is never smaller.
 """
 
 from __future__ import annotations

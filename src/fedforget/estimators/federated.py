@@ -111,7 +111,7 @@ class FederatedKMeans(CentreEstimator):
     cluster_centers_ : ndarray of shape (n_centres, n_features)
         In the units of X.  Fewer than K where there are fewer distinct points.
     labels_, induced_labels_ : ndarray of shape (n_records,)
-        Nearest centre; and the centre of the record's local cluster (the paper's Definition 3.2).
+        Nearest centre; and the centre of the record's local cluster (the paper's Definition 3.1).
     inertia_, induced_inertia_ : float
         The two losses, in the space that was clustered, correctly rounded.
     n_iter_ : int
