@@ -106,8 +106,8 @@ class Drawn(NamedTuple):
 
 _OWN = (
     "current", "roundings", "charges", "places", "gathered", "gathered_lengths", "block",
-    "products", "vectors", "norms", "errors", "left", "path", "travelled", "bounds",
-    "measured_on", "owners", "farthest", "factors",
+    "products", "vectors", "norms", "errors", "left", "path", "travelled", "spans",
+    "lefts", "rivals", "bounds", "measured_on", "owners", "farthest", "factors",
     "nearest", "near", "other", "measured", "one", "two",
 )  # fmt: skip
 """The working memory of margins."""

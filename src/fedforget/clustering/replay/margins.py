@@ -19,7 +19,7 @@ from fedforget.clustering.replay.arithmetic import (
     nearest_within,
     two_lowest,
 )
-from fedforget.clustering.replay.measuring import all_at_once, measure, root_of, travel
+from fedforget.clustering.replay.measuring import all_at_once, find_rivals, measure, root_of, travel
 from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel
 from fedforget.clustering.replay.points import find_companions
 from fedforget.clustering.replay.state import BORDER_BLOCK
@@ -291,7 +291,7 @@ def _settle_many(points, rows, margins, scratch, row, count, turn):
         slot = slots[j]
         own, nearest = np.int64(labels[slot]), np.int64(margins.nearest[j])
         if margins.measured[j] <= least:
-            nearest = _nearest_of_all(points, rows, roundings, scratch, row, slot)
+            nearest = _nearest_of_all(points, rows, margins, roundings, scratch, row, slot)
         if nearest != own:
             _change_label(points, rows, margins, scratch, row, slot, j, own, nearest, turn)
     scratch.tally.distances += roundings.shape[0] * count - saved
@@ -330,11 +330,12 @@ def _nearest_of(points, rows, drifts, scratch, row, slot, own, margin, moved, on
 
 
 @inlined
-def _nearest_of_all(points, rows, drifts, scratch, row, slot):
-    """The nearest of all centres, whatever has moved.  OUT: scratch."""
-    any_ = scratch.moved[0]
-    own, all_ = np.int64(0), np.bool_(False)
-    return _nearest_of(points, rows, drifts, scratch, row, slot, own, -np.inf, any_, all_)
+def _nearest_of_all(points, rows, margins, drifts, scratch, row, slot):
+    """The nearest of all centres for a point that was just measured.  OUT: margins, scratch."""
+    own, rivals = find_rivals(margins, slot), margins.rivals
+    known = own >= 0
+    own = max(own, 0)
+    return _nearest_of(points, rows, drifts, scratch, row, slot, own, -np.inf, rivals, known)
 
 
 @helper
@@ -512,7 +513,7 @@ def _take_labels(points, rows, margins, scratch, row, count, turn):
         met += 1
         now = np.int64(margins.nearest[j])
         if measured[j] <= least:
-            now = _nearest_of_all(points, rows, drifts, scratch, row, slot)
+            now = _nearest_of_all(points, rows, margins, drifts, scratch, row, slot)
             measured[j] = -np.inf
         reserves[slot] = (measured[j] + spent) * np.float32(1.0 - 1e-6)
         was = np.int64(labels[slot])

@@ -32,6 +32,7 @@ def set_out_by_margins(margins):
     margins.path.number += 1
     margins.path.known = 0
     margins.travelled[:] = 0.0
+    margins.spans[:] = 0.0
 
 
 @helper
@@ -41,6 +42,7 @@ def travel(rows, margins, above, row):
         for k in range(margins.travelled.shape[0]):
             step2 = squared_distance(rows.centres[row, k], rows.centres[above, k])
             margins.travelled[k] += np.sqrt(step2) * SCREEN
+            margins.spans[k] = margins.travelled[k] * (1.0 + 1e-6)
 
 
 @helper
@@ -301,50 +303,81 @@ def _measure_by_bounds(margins, j, slot, own, wanted):
     OUT: margins.
     """
     norms, bounds, travelled = margins.norms, margins.bounds[slot], margins.travelled
-    errors, point = margins.errors, margins.coordinates[slot]
+    errors, point, lefts = margins.errors, margins.coordinates[slot], margins.lefts
     least = 4.0 * (errors.away + errors.rounding)
+    for k in range(norms.shape[0]):
+        lefts[k] = bounds[k] - margins.spans[k]
+    lefts[own] = np.inf
     if margins.owners[slot] == own:
-        lowest = np.inf
-        for k in range(norms.shape[0]):
-            below = bounds[k] - travelled[k] if k != own else np.inf
-            lowest = min(lowest, below)
-        margin = lowest - (margins.farthest[slot] + travelled[own]) * SCREEN - errors.rounding
+        margin = _lowest(lefts) - _reach(margins, slot, own)
         if margin > least:
             margins.nearest[j] = own
             margins.measured[j] = margin - errors.away
             return 0
     closest = norms[own] + _product(margins.vectors[own], point)
-    limit = _farthest(margins, slot, closest) + max(wanted, least)
-    close = 1
+    limit = np.float32(_farthest(margins, slot, closest) + max(wanted, least))
+    close = np.int32(1)
     for k in range(norms.shape[0]):
-        close += 1 if bounds[k] - travelled[k] <= limit and k != own else 0
+        close += np.int32(1) if lefts[k] <= limit else np.int32(0)
     if close * ONE_BY_ONE > norms.shape[0] or close == norms.shape[0]:
         return norms.shape[0]
     next_ = np.float32(np.inf)
     which = own
-    beyond = np.inf
     bounds[own] = _bound(margins, slot, closest, travelled[own])
     for k in range(norms.shape[0]):
-        lowest = bounds[k] - travelled[k]
-        if k == own:
-            continue
-        if lowest > limit:
-            beyond = min(beyond, lowest)
-            continue
-        estimate = norms[k] + _product(margins.vectors[k], point)
-        bounds[k] = _bound(margins, slot, estimate, travelled[k])
-        # Of equals, it does not matter which: they have no margin.
-        if estimate < closest:
-            next_ = closest
-            closest = estimate
-            which = k
-        else:
-            next_ = min(next_, estimate)
-    beyond -= _farthest(margins, slot, closest) + errors.rounding
+        if lefts[k] <= limit:
+            estimate = norms[k] + _product(margins.vectors[k], point)
+            bounds[k] = _bound(margins, slot, estimate, travelled[k])
+            lefts[k] = np.inf
+            # Of equals, it does not matter which: they have no margin.
+            if estimate < closest:
+                next_ = closest
+                closest = estimate
+                which = k
+            else:
+                next_ = min(next_, estimate)
     _own(margins, slot, which, closest)
+    beyond = _lowest(lefts) - _reach(margins, slot, which)
     margins.nearest[j] = which
     margins.measured[j] = min(_margin(margins, slot, closest, next_), beyond) - errors.away
-    return close
+    return np.int64(close)
+
+
+@helper
+def find_rivals(margins, slot):
+    """Which centres may be nearest to a point that was measured.  OUT: margins (rivals).
+
+    Returns one of them, or -1 if there is nothing known about the point.
+    """
+    if margins.coordinates.shape[0] == 0:
+        return np.int64(-1)
+    own, bounds = np.int64(margins.owners[slot]), margins.bounds[slot]
+    reach = _reach(margins, slot, own) + margins.errors.away
+    for k in range(bounds.shape[0]):
+        margins.rivals[k] = np.float64(bounds[k]) - np.float64(margins.spans[k]) <= reach
+    return own
+
+
+@helper
+def _reach(margins, slot, own):
+    """Centres that are farther than this are farther from a point than the one that it has."""
+    return (margins.farthest[slot] + margins.travelled[own]) * SCREEN + margins.errors.rounding
+
+
+@helper
+def _lowest(numbers):
+    """The lowest of some numbers; four at a time, so that none has to wait for the one before."""
+    n = numbers.shape[0]
+    a = b = c = d = np.float32(np.inf)
+    for k in range(0, n - 3, 4):
+        w, x, y, z = numbers[k], numbers[k + 1], numbers[k + 2], numbers[k + 3]
+        a = w if w < a else a
+        b = x if x < b else b
+        c = y if y < c else c
+        d = z if z < d else d
+    for k in range(n - n % 4, n):
+        a = min(a, numbers[k])
+    return np.float64(min(min(a, b), min(c, d)))
 
 
 @reordering_helper
@@ -362,7 +395,7 @@ def _bound(margins, slot, estimate, travelled):
     errors = margins.errors
     squared = np.float64(margins.lengths[slot]) + estimate - errors.squared
     distance = max(0.0, np.sqrt(max(0.0, squared)) - errors.rounding)
-    return np.float32((distance + travelled) * (1.0 - 1e-6))
+    return np.float32((distance + travelled) * (1.0 - 2e-6))
 
 
 @helper

@@ -219,6 +219,9 @@ class Margins(NamedTuple):
     left : places of the points that are multiplied with all anchors.
     path, travelled : the ``number`` of a walk, of how many points it knows distances; how far each
         centre has come on it.
+    spans : the same in single precision, rounded up.
+    lefts : what is left of one point's bounds.
+    rivals : which centres may be nearest to one point.
     bounds, measured_on : of each point lower bounds on its distances to all centres, when it was
         measured, and what these had travelled; the number of the walk on which that was.
     owners, farthest : the nearest centre of each such point, and an upper bound on its distance
@@ -253,6 +256,9 @@ class Margins(NamedTuple):
     left: Annotated[Any, of(np.int32, "together")]
     path: Annotated[Any, of(PATH)]
     travelled: Annotated[Any, of(Real, "clusters")]
+    spans: Annotated[Any, of(Single, "clusters")]
+    lefts: Annotated[Any, of(Single, "clusters")]
+    rivals: Annotated[Any, of(np.bool_, "clusters")]
     bounds: Annotated[Any, of(Single, "together", "clusters")]
     measured_on: Annotated[Any, of(Int, "together")]
     owners: Annotated[Any, of(np.int32, "together")]
