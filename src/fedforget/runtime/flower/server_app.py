@@ -42,7 +42,8 @@ from fedforget.runtime.flower.patience import patiently
 from fedforget.runtime.flower.replies import Answered, Refused, Reply, Taken, parse, shown
 
 PROGRESS = "flower.jsonl"
-POLL_SECONDS = 0.3
+FIRST_POLL_SECONDS, POLL_SECONDS = 0.03, 0.3
+"""Replies are looked for after the first of these, and then less and less often."""
 ASK_AGAIN_SECONDS = 3600.0
 """How long members' answers to the question who is there hold, in a run of several rounds."""
 
@@ -414,6 +415,7 @@ class Post:
         }
         for node in sorted(set(letters) - set(waiting.values())):
             yield node, Unreachable("Flower did not take the message")
+        pause = FIRST_POLL_SECONDS
         while not set(waiting.values()) <= self._silent:
             for identifier, node in list(waiting.items()):
                 reply = self._pulled(identifier)
@@ -423,7 +425,8 @@ class Post:
             if time.monotonic() > end:
                 self._silent |= set(waiting.values())
             elif waiting:
-                time.sleep(POLL_SECONDS)
+                time.sleep(min(POLL_SECONDS, pause))
+                pause *= 1.5
         for node in waiting.values():
             yield node, Unreachable("nothing came before the deadline")
 
