@@ -45,6 +45,7 @@ from fedforget.parties.store import (
     keys_of_stored,
 )
 from fedforget.parties.stored_records import (
+    StoredClusters,
     StoredRecords,
     clustered_in_place,
     clusters_of,
@@ -702,7 +703,9 @@ class ClientParty:
 
     def histogram(self) -> Histogram:
         """What the client would like to be counted with."""
-        return self.config.histogram_of(self.store.clusters(self._n_features))
+        clusters = self.store.clusters(self._n_features)
+        records = self._records(len(clusters.seed_ids))
+        return self.config.histogram_of(StoredClusters(records, clusters))
 
     @property
     def protocol(self) -> ClientSide:
