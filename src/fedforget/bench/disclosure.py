@@ -5,9 +5,10 @@ published models, with their centres and sizes.  A *member* sees those, too; its
 both models and drop out of every difference, so it guesses as the outsider does.
 
 A cluster whose mean moves from y to y' when one of its s records goes had that record at
-y + (s - 1)(y - y'), up to the rounding of the two means: this is the guess.  Nothing else is tried:
-no knowledge of other records or of a person, no model of how records are distributed, no change
-that is watched over many rounds.
+y + (s - 1)(y - y'), up to the rounding of the two means: this is the guess.  Where the counts tell
+that one record went, what all bins lost together is tried first: it is right, up to rounding, also
+where seeds were drawn again.  Nothing else is tried: no knowledge of other records or of a person,
+no model of how records are distributed, no change that is watched over many rounds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from fedforget.runtime.local import LocalFederation, SimulatedClient
 NEAR = 0.01
 """A guess within this part of the range, in every feature, counts as a recovery."""
 BATCH = 20
+
+_OUTSIDE = 0.05
+"""A guess that is so far outside the box cannot be right."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -101,6 +105,10 @@ def guesses_of(points: Floats, counts: Ints) -> Floats:
     >>> guesses_of(np.array([[0.5], [0.6]]), np.array([-4, 3])).round(6)
     array([[0.2]])
     """
+    if counts.sum() == -1:
+        whole = -(counts @ points)
+        if _is_possible(whole):
+            return np.clip(whole, 0.0, 1.0)[np.newaxis]
     lost, gained = np.flatnonzero(counts < 0), np.flatnonzero(counts > 0)
     lost = lost[np.argsort(counts[lost], kind="stable")]
     found = []
@@ -109,9 +117,14 @@ def guesses_of(points: Floats, counts: Ints) -> Floats:
         if len(gained):
             away = np.abs(points[gained] - points[at]).max(axis=1)
             to = int(gained[away.argmin()])
-            guess = guess + counts[to] * (points[at] - points[to])
+            moved = guess + counts[to] * (points[at] - points[to])
+            guess = moved if _is_possible(moved) else guess
         found.append(np.clip(guess, 0.0, 1.0))
     return np.array(found).reshape(-1, points.shape[1])
+
+
+def _is_possible(guess: Floats) -> bool:
+    return bool((guess >= -_OUTSIDE).all() and (guess <= 1.0 + _OUTSIDE).all())
 
 
 def attack(
