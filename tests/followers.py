@@ -95,6 +95,15 @@ def random_change(
         follower.change(np.array(rows), np.array(differences))
 
 
+def replace_points(rng: np.random.Generator, follower: Follower, top: int, n_points: int) -> None:
+    """Let some points go, and as many come anywhere."""
+    points, counts = follower.aggregate.points(), follower.aggregate.counts()
+    gone = rng.permutation(len(points))[:n_points]
+    come = rng.integers(0, top + 1, (n_points, points.shape[1]))
+    changes = np.concatenate([-counts[gone], rng.integers(1, 30, n_points)])
+    follower.change(np.concatenate([points[gone], come]), changes)
+
+
 KEPT = ("margins", "products", "estimates")
 """What rows keep; margins may be taken from products of matrices."""
 

@@ -44,13 +44,17 @@ def allocating_kernel(function: Function) -> Function:
     return _compiled(function)
 
 
-def helper(function: Function) -> Function:
-    """A function that only kernels call, and take in; LLVM inlines it where that pays."""
-    options: Any = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled: Function = numba.njit(error_model="numpy", pipeline_class=HelperCompiler, **options)(
+def _taken_in(function: Function, **options: Any) -> Function:
+    shared: Any = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True} | options
+    compiled: Function = numba.njit(error_model="numpy", pipeline_class=HelperCompiler, **shared)(
         function
     )
     return compiled
+
+
+def helper(function: Function) -> Function:
+    """A function that only kernels call, and take in; LLVM inlines it where that pays."""
+    return _taken_in(function)
 
 
 def reordering_helper(function: Function) -> Function:
@@ -58,11 +62,7 @@ def reordering_helper(function: Function) -> Function:
 
     What it returns may be used with a bound on its error alone.
     """
-    options: Any = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled: Function = numba.njit(
-        error_model="numpy", fastmath={"reassoc", "nsz"}, pipeline_class=HelperCompiler, **options
-    )(function)
-    return compiled
+    return _taken_in(function, fastmath={"reassoc", "nsz"})
 
 
 def inlined(function: Function) -> Function:

@@ -268,9 +268,11 @@ def test_a_clients_page_has_no_records_and_no_secrets(
     assert "patient" not in page
     for identifier in parties.ids:
         assert identifier not in page
+    # Whole numbers alone: the digits of a fingerprint may be anything.
+    numbers = {number.rstrip(".") for number in re.findall(r"-?[0-9.]+", text)}
     for value in parties.values.ravel().tolist():
         assert repr(value) not in page
-        assert f"{value:.6g}" not in text
+        assert f"{value:.6g}" not in numbers
     for secret in (*secrets_of(parties.clients[0]), parties.salt):
         assert secret not in page
     with open_client(parties.clients[0]) as client:

@@ -82,7 +82,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     quick_answer(folder, "round", "server", *NAMES)
     quick_answer(folder, "client", "receipts", "aarhus", "-o", "written")
     quick_answer(folder, "client", "init", "dresden", "--name", "dresden")
-    quick_answer(folder, "server", "enrol", "server", "--client", "dresden/enrolment.json", "--alone")
+    quick_answer(
+        folder, "server", "enrol", "server", "--client", "dresden/enrolment.json", "--alone"
+    )
     next((folder / "written").iterdir()).rename(folder / "receipt.json")
     return folder
 

@@ -16,7 +16,15 @@ from fedforget.clustering import kernels
 from fedforget.clustering.distance import pairwise as pairwise_distances
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.replay import ReplayingServer
-from followers import KEPT, Follower, random_change, rows_keep, source_of, trajectories
+from followers import (
+    KEPT,
+    Follower,
+    random_change,
+    replace_points,
+    rows_keep,
+    source_of,
+    trajectories,
+)
 
 TOLERANCES = [0.0, 1e-3]
 
@@ -131,11 +139,7 @@ def test_many_points_come_and_go_at_once(kept: str, rng: np.random.Generator) ->
     with rows_keep(kept):
         follower = Follower(server, aggregate)
         for _ in range(10):
-            points, counts = follower.aggregate.points(), follower.aggregate.counts()
-            gone = rng.permutation(len(points))[:40]
-            come = rng.integers(0, top + 1, (40, 3))
-            changes = np.concatenate([-counts[gone], rng.integers(1, 30, 40)])
-            follower.change(np.concatenate([points[gone], come]), changes)
+            replace_points(rng, follower, top, 40)
             assert follower.is_right()
 
 

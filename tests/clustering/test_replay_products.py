@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.clustering.replay.products import blas_threads
-from followers import Follower, random_change, rows_keep, source_of
+from followers import Follower, random_change, replace_points, rows_keep, source_of
 
 
 def follow(
@@ -68,11 +68,7 @@ def test_bounds_of_an_earlier_walk_are_not_used(rng: np.random.Generator) -> Non
         source = source_of("weighted", top, 2)
         follower = Follower(ReplayingServer(source, k, n_init=4, max_iter=300, tol=0.0), aggregate)
         for _ in range(40):
-            points, counts = follower.aggregate.points(), follower.aggregate.counts()
-            gone = rng.permutation(len(points))[:5]
-            come = rng.integers(0, top + 1, (5, 2))
-            changes = np.concatenate([-counts[gone], rng.integers(1, 30, 5)])
-            follower.change(np.concatenate([points[gone], come]), changes)
+            replace_points(rng, follower, top, 5)
             assert follower.is_right()
 
 

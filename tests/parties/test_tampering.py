@@ -456,7 +456,7 @@ def test_membership_lists(world: World, tmp_path: Path) -> None:
         {"members": [*lines, lines[0] | {"name": "mallory", "key": "00" * 32}]},
         {"members": [lines[0] | {"suspended": True}, *lines[1:]]},
         {"members": [lines[0] | {"key": lines[1]["key"]}, *lines[1:]]},
-        {"signature": members.signature[:-2] + "00"},
+        {"signature": members.signature[:-1] + ("1" if members.signature[-1] == "0" else "0")},
         {"signature": ""},
         {"federation": "00" * 16},
     ):

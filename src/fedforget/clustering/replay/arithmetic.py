@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
@@ -14,6 +19,17 @@ SINGLE = 2.0**-23
 
 UNDERFLOW = 2.0**-130
 """More than the errors of tiny numbers in single precision, whose last bit is worth 2^-149."""
+
+
+@intrinsic
+def lowest_bit(typing_context: Any, word: Any) -> Any:
+    """The place of the lowest bit that is set, of a word of 32 bits that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        zeros = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        return builder.zext(zeros, ir.IntType(64))
+
+    return types.int64(types.uint32), generate
 
 
 @helper

@@ -15,6 +15,7 @@ from fedforget.clustering.replay.arithmetic import (
     largest,
     locate,
     locate_from_origin,
+    lowest_bit,
     nearest_within,
     two_lowest,
 )
@@ -29,6 +30,9 @@ SLOTS_PER_POINT = 64
 
 REACH = 1.5
 """Lists are made for drifts so many times larger than the one that called for them."""
+
+ROOMY = 3
+"""A list that takes up less than one place in so many may be made longer."""
 
 SHORTEST = 8
 """Lists shorter than this are worth lengthening."""
@@ -444,12 +448,13 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     slots, capacity = scratch.candidates, points.weights.shape[0]
     radius = np.sqrt(points.summary.radius2)
     kept = margins.rows[row]
-    # A list for changes such as this one.  How far centres of a new row are from those of the row
-    # above says nothing about changes to come, so there the list is short.
+    # A list for changes such as this one, unless the last one took up much of the room already.
+    # How far centres of a new row are from those of the row above says nothing about changes to
+    # come, so there the list is short.
     most = margins.border.shape[1]
     cut = kept.cut
     if is_old:
-        cut = max(cut, REACH * drift)
+        cut = max(cut, REACH * drift) if ROOMY * kept.listed <= most else cut
     else:
         most = min(most, capacity // SLOTS_PER_POINT + BORDER_BLOCK)
     if not 0.0 < cut < 4.0 * radius:
@@ -523,17 +528,21 @@ def _list_below(numbers, bound, listed):
 
     There is a whole number of blocks.
     """
-    count = 0
+    count = np.uint64(0)
     for begin in range(0, numbers.shape[0], BORDER_BLOCK):
         block = numbers[begin : begin + BORDER_BLOCK]
-        hits = np.int32(0)
+        # A bit for each number of the block.
+        hits = np.uint32(0)
         for i in range(BORDER_BLOCK):
-            hits += np.int32(1) if block[i] <= bound else np.int32(0)
-        if hits > 0:
-            for i in range(BORDER_BLOCK):
-                listed[count] = begin + i
-                count += 1 if block[i] <= bound else 0
-    return count
+            is_hit = np.uint32(1) if block[i] <= bound else np.uint32(0)
+            hits |= np.uint32(is_hit << np.uint32(i))
+        found = np.uint64(0)
+        while hits != 0:
+            listed[count + found] = begin + lowest_bit(hits)
+            hits &= hits - np.uint32(1)
+            found += np.uint64(1)
+        count += found
+    return np.int64(count)
 
 
 @helper

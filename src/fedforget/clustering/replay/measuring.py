@@ -148,7 +148,8 @@ def _gather(points, margins, slots, width):
         for c in range(d):
             source, target = margins.features[c], margins.gathered[c]
             for j in range(width):
-                target[j] = source[slots[j]]
+                # A number that may be negative would count from the end.
+                target[j] = source[np.uint64(slots[j])]
     else:
         for j in range(width):
             for c in range(d):

@@ -143,10 +143,10 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             self.margins.features[:, slots] = 0.0
             if len(self.margins.coordinates):
                 self.margins.coordinates[slots] = 0.0
-                for hand in (self.margins, *(hand.margins for hand in self._crew)):
+                for margins in self._margins_of_all():
                     # From its distances to many centres a record could be computed.
-                    hand.bounds[slots] = 0.0
-                    hand.measured_on[slots] = 0
+                    margins.bounds[slots] = 0.0
+                    margins.measured_on[slots] = 0
             self.margins.lengths[slots] = 0.0
         if self.estimates is not None:
             estimates = self.estimates
@@ -173,13 +173,17 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             for place in (scratch.place, scratch.other_place, scratch.point, scratch.centre):
                 place.fill(0.0)
             scratch.steps.fill(0)
-        if self.margins is not None:
-            for margins in (self.margins, *(hand.margins for hand in self._crew)):
-                margins.current.fill(0.0)
-                margins.factors[: self.task.n_clusters] = 0.0
-                for part in (margins.block, margins.products, margins.vectors, margins.norms):
-                    part.fill(0.0)
-                _clear_gathered(margins)
+        for margins in self._margins_of_all():
+            margins.current.fill(0.0)
+            margins.factors[: self.task.n_clusters] = 0.0
+            for part in (margins.block, margins.products, margins.vectors, margins.norms):
+                part.fill(0.0)
+            _clear_gathered(margins)
+
+    def _margins_of_all(self) -> list[Margins]:
+        """The margins, if they are kept, with the working memory of each thread."""
+        own = [] if self.margins is None else [self.margins]
+        return own + [hand.margins for hand in self._crew]
 
 
 def _clear_gathered(margins: Margins) -> None:
