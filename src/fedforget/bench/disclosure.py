@@ -7,14 +7,20 @@ both models and drop out of every difference, so it guesses as the outsider does
 A cluster whose mean moves from y to y' when one of its s records goes had that record at
 y + (s - 1)(y - y'), up to the rounding of the two means: this is the guess.  Where the counts tell
 that one record went, what all bins lost together is tried first: it is right, up to rounding, also
-where seeds were drawn again.  Nothing else is tried: no knowledge of other records or of a person,
-no model of how records are distributed, no change that is watched over many rounds.
+where seeds were drawn again.  Where a count falls and no mean moves, the guess is the mean.
+Nothing else is tried: no knowledge of other records or of a person, no model of how records are
+distributed, no change that is watched over many rounds.
+
+A guess is *near* within 1 % of the range in every feature.  Many records can be near one place: who
+never looks at a change and always names the fullest bin may be near more often than any of these
+attacks.  So the bench also says how often a near guess *singles out*: when fewer than five of all
+records are near it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +37,12 @@ from fedforget.runtime.local import LocalFederation, SimulatedClient
 
 NEAR = 0.01
 """A guess within this part of the range, in every feature, counts as a recovery."""
+CROWD = 5
+"""A guess with so many records near it, the right one among them, singles nobody out."""
 BATCH = 20
 
+_DRAWS = 16
+"""Guesses at random for each record, to know how often they are near."""
 _OUTSIDE = 0.05
 """A guess that is so far outside the box cannot be right."""
 
@@ -61,11 +71,20 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Recovery:
-    """How often guesses came close, and how often guesses at random would."""
+    """How often guesses came close, and how often guesses at random would.
+
+    Attributes
+    ----------
+    tries : how many records were guessed.
+    within_step, near : the share guessed within one step, and within 1 % of the range.
+    singled_out : the share guessed that near while few others are.
+    chance : the share that bins of the sum are near, drawn at random by what they count.
+    """
 
     tries: int
     within_step: float
     near: float
+    singled_out: float
     chance: float
 
 
@@ -77,6 +96,8 @@ class Outcome:
     ----------
     server, batches, outsider : of single removals by q' - q, of batches of 20, and of single
         removals by two published models.
+    fullest_bin : the share of all records that are near the one bin that counts most: what somebody
+        gets who guesses it always, and looks at no change.
     smallest_cell : the fewest records behind anything reported, in all these removals; 0 if nothing
         ever was.
     loss : of the nearest published centres, divided by that without rules.
@@ -86,6 +107,7 @@ class Outcome:
     server: Recovery
     batches: Recovery
     outsider: Recovery
+    fullest_bin: float
     smallest_cell: int
     loss: float
 
@@ -165,7 +187,8 @@ def attack(
         together = clients.recovery(batches, clients.by_sum, setting, progress)
         outsider = whole.recovery(alone[:outsider_tries], whole.by_models, setting, progress)
         loss = whole.loss() / plain_loss if plain_loss else 1.0
-        found.append(Outcome(setting, server, together, outsider, clients.smallest, loss))
+        fullest = whole.share_near_the_fullest_bin()
+        found.append(Outcome(setting, server, together, outsider, fullest, clients.smallest, loss))
     return found
 
 
@@ -287,21 +310,38 @@ class _Target:
         progress: Progress,
     ) -> Recovery:
         """Guess after each removal.  As many guesses are allowed as records were removed."""
-        in_step = near = lucky = tries = 0
+        in_step = near = alone = lucky = tries = 0
         for number, rows in enumerate(removals):
             if number % 64 == 0:
                 progress(setting.name, number, len(removals))
             guessed, blind = guess(rows)[: len(rows)], self._blind(len(rows))
             # Where nothing shows, a guess at random is as good as any.
             guessed = np.concatenate([guessed, blind[len(guessed) :]])
+            others = self._blind(_DRAWS * len(rows)).reshape(_DRAWS, *guessed.shape)
             for row in rows.tolist():
-                away = _least_distance(guessed, self.data.X[row])
-                in_step += away <= self.config.grid.step
-                near += away <= NEAR
-                lucky += _least_distance(blind, self.data.X[row]) <= NEAR
+                record = self.data.X[row]
+                away = np.abs(guessed - record).max(axis=1)
+                best = int(away.argmin())
+                in_step += bool(away[best] <= self.config.grid.step)
+                if away[best] <= NEAR:
+                    near += 1
+                    alone += self._near_records(guessed[best]) < CROWD
+                lucky += int((np.abs(others - record).max(axis=2).min(axis=1) <= NEAR).sum())
                 tries += 1
         share = 1.0 / max(tries, 1)
-        return Recovery(tries, in_step * share, near * share, lucky * share)
+        return Recovery(tries, in_step * share, near * share, alone * share, lucky * share / _DRAWS)
+
+    def _near_records(self, guess: Floats) -> int:
+        """How many of all records a guess is near to."""
+        return int((np.abs(self.data.X - guess).max(axis=1) <= NEAR).sum())
+
+    def share_near_the_fullest_bin(self) -> float:
+        """How often a guess is near that is always the bin which counts most."""
+        aggregate = self.federation.aggregate
+        if not len(aggregate):
+            return 0.0
+        fullest = aggregate.points()[[int(aggregate.counts().argmax())]]
+        return self._near_records(self.config.grid.units_of_bins(fullest)[0]) / len(self.data.X)
 
     def _blind(self, count: int) -> Floats:
         """Guesses at random: bins of the sum, by what they count."""
@@ -311,8 +351,3 @@ class _Target:
         weights = aggregate.counts() / aggregate.total
         chosen = self.rng.choice(len(weights), count, p=weights)
         return self.config.grid.units_of_bins(aggregate.points()[chosen])
-
-
-def _least_distance(guesses: Iterable[Floats], record: Floats) -> float:
-    """How far the best guess is off, in its worst feature."""
-    return min((float(np.abs(one - record).max()) for one in guesses), default=math.inf)

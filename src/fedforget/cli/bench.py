@@ -96,15 +96,18 @@ def disclosure(
     models: Annotated[
         int, typer.Option(help="Removals that are guessed from two published models.")
     ] = 200,
+    seed: Annotated[int, typer.Option(help="Of the federation and of the order of removals.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Attack a federation: guess removed records from what others see, under several rules.
 
     Removes records one by one and in batches of 20, and guesses each from the change of the sum, as
     the server can, and from two published models, as an outsider can. Prints how often a guess is
-    within one step, and within 1 % of the range, in every feature; how often a guess at random is;
-    and what the rules cost. A member guesses as an outsider does: its own records drop out of the
-    difference. Not tried: knowledge of other records, and changes watched over many rounds.
+    within one step, and within 1 % of the range, in every feature; how often such a guess singles
+    the record out, because fewer than five are that near to it; how often a guess at random is
+    near, and one that is always the fullest bin; and what the rules cost. A member guesses as an
+    outsider does: its own records drop out of the difference. Not tried: knowledge of other
+    records, and changes watched over many rounds.
 
     Example: `fedforget bench disclosure --dataset mine.csv --clusters 4 --removals 1000`
     """
@@ -138,6 +141,7 @@ def disclosure(
                 representatives=representatives,
                 singles=removals,
                 outsider_tries=models,
+                seed=seed,
                 progress=lambda what, done, total: bar.update(
                     task, description=what, completed=done, total=total
                 ),
@@ -148,6 +152,8 @@ def disclosure(
         "clients": chosen.n_clients,
         "step": step,
         "representatives": representatives,
+        "local_clusters": local_clusters or 2 * chosen.n_clusters,
+        "seed": seed,
         "settings": [asdict(one) for one in found],
     }
 
@@ -159,9 +165,12 @@ def disclosure(
             "least cell, least records,\nstep of counts",
             "server:\nwithin a step",
             "server:\nwithin 1 %",
-            "at random",
+            "singled\nout",
+            "at\nrandom",
+            "fullest\nbin",
             "in batches\nof 20",
-            "at random",
+            "singled\nout",
+            "at\nrandom",
             "two published\nmodels",
             "smallest\ncell",
             "loss",
@@ -172,8 +181,11 @@ def disclosure(
                 safe(one.setting.name),
                 f"{one.server.within_step:.2%}",
                 f"{one.server.near:.2%}",
+                f"{one.server.singled_out:.2%}",
                 f"{one.server.chance:.2%}",
+                f"{one.fullest_bin:.2%}",
                 f"{one.batches.near:.2%}",
+                f"{one.batches.singled_out:.2%}",
                 f"{one.batches.chance:.2%}",
                 f"{one.outsider.near:.2%}",
                 str(one.smallest_cell or "—"),

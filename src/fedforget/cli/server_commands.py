@@ -108,7 +108,12 @@ def init(
     """
     from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.errors import FedforgetError
-    from fedforget.parties.disclosure import PRESETS, preset, warnings_of
+    from fedforget.parties.disclosure import (
+        checked_preset,
+        first_capacity,
+        preset,
+        warnings_of,
+    )
     from fedforget.parties.federation_file import (
         Feature,
         FederationFile,
@@ -121,17 +126,13 @@ def init(
         columns = [_feature(text) for text in feature or []]
         if features is not None:
             columns += _features_of(features)
-        if disclosure not in PRESETS:
-            raise FedforgetError(
-                f"--disclosure must be one of {', '.join(PRESETS)}; got {disclosure!r}"
-            )
         if representatives == "seeds" and not show_seeds:
             raise FedforgetError(
                 "a seed is a real record, and the sum would show its bin: use --representatives"
                 " means or lloyd, or say --show-seeds, too"
             )
         rules = preset(
-            disclosure,
+            checked_preset(disclosure),
             step,
             min_cell=min_cell,
             min_records=min_records,
@@ -154,10 +155,7 @@ def init(
                 max_iter=max_iter,
                 public_seed=os.urandom(16).hex(),
             ),
-            # A cluster that is dissolved changes more bins than a removal without rules does.
-            protocol=ProtocolPart(
-                dropout, colluding, minimum, 16 if rules.rules.are_off else 32, deadline
-            ),
+            protocol=ProtocolPart(dropout, colluding, minimum, first_capacity(rules), deadline),
             features=tuple(Feature(*column) for column in columns),
             disclosure=rules,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedforget.clustering.disclosure import ReportRules
+from fedforget.errors import FedforgetError
 
 LEAST_PRODUCT = 0.05
 """A guess at a removed record errs by about the step times the least cell, part of the range."""
@@ -64,6 +65,21 @@ def preset(name: str, step: float, **given: Any) -> DisclosurePart:
     published_step = 0.0 if rules.are_off else step
     part = DisclosurePart(rules.min_cell, rules.min_records, rules.count_step, published_step)
     return replace(part, **{key: value for key, value in given.items() if value is not None})
+
+
+def checked_preset(name: str) -> str:
+    """The name of a preset that somebody typed."""
+    if name not in PRESETS:
+        raise FedforgetError(f"--disclosure must be one of {', '.join(PRESETS)}; got {name!r}")
+    return name
+
+
+def first_capacity(part: DisclosurePart) -> int:
+    """How many changed bins a delta round first makes room for.
+
+    A cluster that is dissolved changes more bins than a removal without rules does.
+    """
+    return 16 if part.rules.are_off else 32
 
 
 def warnings_of(part: DisclosurePart, step: float) -> list[str]:
