@@ -302,6 +302,7 @@ def client_page(party: client_party.ClientParty) -> str:
         federation=federation,
         status=status,
         check=_client_check(party),
+        seeds_are_told=federation.rules.are_off,
         smallest_shown=SMALLEST_SHOWN,
         everyone=everyone,
         n_small=sum(cluster.size < SMALLEST_SHOWN for cluster in everyone),

@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from fedforget.clustering.disclosure import NO_RULES
+from fedforget.clustering.disclosure import NO_RULES, ReportRules
 from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.clustering.grid import SMALLEST_STEP, Grid, Scale
 from fedforget.clustering.prf import Secret
@@ -171,6 +171,11 @@ class FederationFile:
     def feature_names(self) -> list[str]:
         return [feature.name for feature in self.features]
 
+    @property
+    def rules(self) -> ReportRules:
+        """What clients may report."""
+        return NO_RULES if self.disclosure is None else self.disclosure.rules
+
     def configuration(self) -> Configuration:
         """The public parameters, as the mathematics wants them."""
         seed = Secret(bytes.fromhex(self.model.public_seed))
@@ -193,7 +198,7 @@ class FederationFile:
             max_iter=self.model.max_iter,
             tol=0.0,
             public_seed=seed,
-            rules=NO_RULES if disclosure is None else disclosure.rules,
+            rules=self.rules,
             published_step=None if disclosure is None else disclosure.published_step or None,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedforget.clustering.disclosure import NO_RULES, ReportRules
+from fedforget.clustering.disclosure import ReportRules
 from fedforget.incoming import IncomingFileError, read_text
 from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import FederationFile
@@ -70,7 +70,7 @@ class SitePolicy:
         PolicyError
             If sizes cannot be rounded to suit both.
         """
-        theirs = NO_RULES if federation.disclosure is None else federation.disclosure.rules
+        theirs = federation.rules
         if self.count_step > theirs.count_step and self.count_step % theirs.count_step:
             raise PolicyError(
                 f"{FILE}: count_step = {self.count_step} is not a multiple of the federation's"
@@ -101,7 +101,7 @@ class SitePolicy:
         found = self.problems(federation, n_members)
         rules = self.rules(federation)
         if not self.tighten:
-            theirs = NO_RULES if federation.disclosure is None else federation.disclosure.rules
+            theirs = federation.rules
             found += [
                 f"{key} = {getattr(self, key)}: the federation has {getattr(theirs, key)}"
                 for key in ("min_cell", "min_records", "count_step")
