@@ -100,8 +100,7 @@ def of_the_server(world: World) -> dict[str, Any]:
         for form in ((), ("--json",)):
             seen[f"server {name} {' '.join(form)}"] = command(world, "server", name, *given, *form)
     seen |= _written(world, "model.csv")
-    seen["report"] = command(world, "report", "server", "-o", "page.html")
-    seen |= _written(world, "page.html")
+    seen["page.html"] = page_of(world, "server")
     # Errors, too: a round that nobody comes to, and one for which too few come.
     seen["round of nobody"] = command(world, "round", "server")
     seen["round of two"] = command(world, "round", "server", *world.names[:2])
@@ -121,8 +120,13 @@ def of_a_member(world: World, name: str) -> dict[str, Any]:
             seen[f"client {verb} {' '.join(form)}"] = command(
                 world, "client", verb, name, *given, *form
             )
-    seen["report"] = command(world, "report", name, "-o", "page.html")
-    return seen | _written(world, "page.html")
+    return seen | {"page.html": page_of(world, name)}
+
+
+def page_of(world: World, name: str) -> str:
+    """A party's page, which is made to be sent to others."""
+    told = command(world, "report", name, "-o", "page.html")
+    return told + _written(world, "page.html")["page.html"]
 
 
 def of_receipts(world: World, name: str) -> dict[str, Any]:

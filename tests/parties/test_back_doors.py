@@ -17,6 +17,7 @@ from others_see import (
     of_a_member,
     of_receipts,
     of_the_server,
+    page_of,
 )
 from party_world import World, federation_file
 
@@ -55,10 +56,12 @@ def everything(world: World) -> dict[str, Any]:
     seen |= {f"first: {key}": value for key, value in of_the_server(world).items()}
     world.forget("aarhus", ["small-0"])
     world.forget("coimbra", ["C-0"])
+    seen |= {f"between: page of {name}": page_of(world, name) for name in world.names}
     seen["second round"] = a_round(world)
     seen |= {f"second: {key}": value for key, value in of_the_server(world).items()}
     seen |= {f"bologna: {key}": value for key, value in of_a_member(world, "bologna").items()}
     for name in ("aarhus", "coimbra"):
+        seen[f"{name}: page"] = page_of(world, name)
         seen |= {f"{name}: {key}": value for key, value in of_receipts(world, name).items()}
     return seen
 

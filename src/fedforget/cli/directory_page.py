@@ -291,35 +291,33 @@ def client_page(party: client_party.ClientParty) -> str:
     status, federation = party.status(), party.federation
     if federation is None:
         return _page("client", party.name, federation=None, status=status)
-    cells = party.cells()
-    sizes = party.reporting.rules.rounded(cells.sizes)
-    # Numbered from 1, in the order of the draw.  Lloyd's iteration may leave some without records.
-    numbered = zip((cells.kept + 1).tolist(), sizes.tolist(), strict=True)
-    everyone = [Cluster(number, size) for number, size in numbered if size]
+    rules = party.reporting.rules
+    everyone, picture = _clusters_of_client(party.reporting, party.cells())
     return _page(
         "client",
         party.name,
         federation=federation,
         status=status,
-        check=_client_check(party),
-        seeds_are_told=federation.rules.are_off,
+        check=_client_check(party, exact=rules.are_off),
+        reported=None if rules.are_off else sum(cluster.size for cluster in everyone),
         smallest_shown=SMALLEST_SHOWN,
         everyone=everyone,
         n_small=sum(cluster.size < SMALLEST_SHOWN for cluster in everyone),
-        picture=_picture_of_client(party.reporting, cells, everyone),
+        picture=picture,
         requests=party.store.requests(),
         receipts=[_receipt(one, federation) for one in party.store.receipts()],
     )
 
 
-def _client_check(party: client_party.ClientParty) -> Checked:
+def _client_check(party: client_party.ClientParty, *, exact: bool) -> Checked:
     """What an audit says, without the digests: few records could be guessed from theirs."""
     found = party.audit()
     if not found.passed:
         words = "the stored state is not the one that a fresh fit of the records gives"
         words = "; ".join([words] * (found.stored != found.fresh) + list(found.problems))
         return Checked(False, words)
-    words = f"the stored state is that of a fresh fit of the {grouped(found.records)} records held"
+    records = f"{grouped(found.records)} records" if exact else "records"
+    words = f"the stored state is that of a fresh fit of the {records} held"
     return Checked(True, words)
 
 
@@ -335,18 +333,32 @@ def rounded_means(config: Configuration, clusters: Cells | Clusters) -> tuple[Fl
     return grid.from_units(grid.units_of_bins(grid.bins_of_units(units)))
 
 
-def _picture_of_client(
-    config: Configuration, cells: Cells, everyone: Sequence[Cluster]
-) -> Picture | None:
-    """The clusters that are large enough to be drawn."""
-    sizes = config.rules.rounded(cells.sizes)
+def _clusters_of_client(
+    config: Configuration, cells: Cells
+) -> tuple[list[Cluster], Picture | None]:
+    """A client's clusters, and a picture of those that are large enough to be drawn.
+
+    Numbered from 1, in the order of the draw.  Lloyd's iteration may leave some without records.
+    Under rules the page must hold no more than a report does.  There, sizes at one place are added
+    up, and the largest is the first: nothing tells of clusters that were dissolved.
+    """
+    sizes, numbers = config.rules.rounded(cells.sizes), cells.kept + 1
+    marks, centres = rounded_means(config, cells)
+    if not config.rules.are_off:
+        _, first, place = np.unique(marks, axis=0, return_index=True, return_inverse=True)
+        sizes = np.bincount(place.ravel(), sizes, minlength=len(first)).astype(np.int64)
+        order = np.argsort(-sizes, kind="stable")
+        sizes, marks, centres = sizes[order], marks[first][order], centres[first][order]
+        numbers = np.arange(1, len(sizes) + 1)
+    numbered = zip(numbers.tolist(), sizes.tolist(), strict=True)
+    everyone = [Cluster(number, size) for number, size in numbered if size]
     large = sizes >= SMALLEST_SHOWN
     if not large.any():
-        return None
-    marks, centres = rounded_means(config, cells)
+        return everyone, None
     drawn = [cluster for cluster in everyone if cluster.size >= SMALLEST_SHOWN]
     labels = np.array([cluster.number for cluster in drawn], dtype=np.int32)
-    return Picture(drawn, centres[large], marks[large], marks[large], sizes[large], labels)
+    marks, centres = marks[large], centres[large]
+    return everyone, Picture(drawn, centres, marks, marks, sizes[large], labels)
 
 
 def _receipt(stored: StoredReceipt, federation: FederationFile) -> dict[str, Any]:
