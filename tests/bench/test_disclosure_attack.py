@@ -5,10 +5,20 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
-from fedforget.bench.datasets import load
-from fedforget.bench.disclosure import SETTINGS, Setting, attack, guesses_of
+from fedforget.bench.datasets import Dataset, load
+from fedforget.bench.disclosure import (
+    COUNT,
+    MEAN,
+    MORE,
+    NOTHING,
+    SETTINGS,
+    Setting,
+    attack,
+    guesses_of,
+)
 from fedforget.clustering.disclosure import NO_RULES, ReportRules
 
 PLAIN = Setting("plain", NO_RULES, False)
@@ -36,8 +46,26 @@ def test_a_fine_grid_gives_records_away_and_rules_do_not() -> None:
     assert plain.loss == 1.0
     assert rules.server.near < 0.2
     assert rules.smallest_cell >= 5
+    for one in (plain, rules):
+        assert sum(kind.removals for kind in one.shown) == pytest.approx(1.0)
+        assert sum(kind.near for kind in one.shown) == pytest.approx(one.server.near)
+        assert one.server.singled_out <= one.server.near
+    assert plain.server.singled_out > 0.5 > 0.2 > rules.server.singled_out
     again = attack(data, (RULES,), step=0.0001, outsider_tries=20)
     assert again == [rules]
+
+
+def test_a_guess_into_a_crowd_singles_nobody_out() -> None:
+    """Half of all records are at one place: whoever guesses it is near, and has learnt nothing."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([np.full((96, 2), 0.3), 0.6 + 0.4 * rng.random((104, 2))])
+    data = Dataset("crowd", "", X, np.arange(200) % 2, 2, 2, 2, "")
+    (found,) = attack(data, (RULES,), outsider_tries=5)
+    # 48 of them at either client, so that the removal of each takes 50 to 45.
+    assert found.fullest_place == 96 / 200
+    assert found.server.near > 0.4
+    assert found.server.singled_out < 0.03
+    assert {kind.what for kind in found.shown} <= {NOTHING, COUNT, MEAN, MORE}
 
 
 def test_the_command_prints_the_table() -> None:

@@ -12,9 +12,9 @@ Nothing else is tried: no knowledge of other records or of a person, no model of
 distributed, no change that is watched over many rounds.
 
 A guess is *near* within 1 % of the range in every feature.  Many records can be near one place: who
-never looks at a change and always names the fullest bin may be near more often than any of these
+never looks at a change and always names the fullest place may be near more often than any of these
 attacks.  So the bench also says how often a near guess *singles out*: when fewer than five of all
-records are near it.
+records are near it.  And it says what had shown when a guess was near.
 """
 
 from __future__ import annotations
@@ -46,7 +46,15 @@ _DRAWS = 16
 _OUTSIDE = 0.05
 """A guess that is so far outside the box cannot be right."""
 
+_CANDIDATES = 512
+"""So many of the fullest bins are tried as the fullest place."""
+
 Progress = Callable[[str, int, int], None]
+
+NOTHING = "nothing"
+COUNT = "a count fell, and no mean moved"
+MEAN = "one mean moved"
+MORE = "more changed"
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,23 @@ class Recovery:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """What the change of the sum shows of some removals, and how well these are guessed.
+
+    Attributes
+    ----------
+    what : nothing; a rounded count that passed a threshold; a mean that went to another bin; or
+        more, as where seeds are drawn again or a cluster is dissolved.
+    removals, near, singled_out : shares of all removals.
+    """
+
+    what: str
+    removals: float
+    near: float
+    singled_out: float
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What the attacks on one setting gave.
 
@@ -96,8 +121,9 @@ class Outcome:
     ----------
     server, batches, outsider : of single removals by q' - q, of batches of 20, and of single
         removals by two published models.
-    fullest_bin : the share of all records that are near the one bin that counts most: what somebody
-        gets who guesses it always, and looks at no change.
+    shown : what showed in the single removals that the server guesses.
+    fullest_place : the share of all records that are near the place where the sum counts most: what
+        somebody gets who always guesses it, and looks at no change.
     smallest_cell : the fewest records behind anything reported, in all these removals; 0 if nothing
         ever was.
     loss : of the nearest published centres, divided by that without rules.
@@ -107,7 +133,8 @@ class Outcome:
     server: Recovery
     batches: Recovery
     outsider: Recovery
-    fullest_bin: float
+    shown: tuple[Shown, ...]
+    fullest_place: float
     smallest_cell: int
     loss: float
 
@@ -143,6 +170,17 @@ def guesses_of(points: Floats, counts: Ints) -> Floats:
             guess = moved if _is_possible(moved) else guess
         found.append(np.clip(guess, 0.0, 1.0))
     return np.array(found).reshape(-1, points.shape[1])
+
+
+def what_shows(counts: Ints) -> str:
+    """What kind of change this is.
+
+    >>> what_shows(np.array([-5])), what_shows(np.array([10, -10]))
+    ('a count fell, and no mean moved', 'one mean moved')
+    """
+    lost, gained = int((counts < 0).sum()), int((counts > 0).sum())
+    kinds = {(0, 0): NOTHING, (1, 0): COUNT, (1, 1): MEAN}
+    return kinds.get((lost, gained), MORE)
 
 
 def _is_possible(guess: Floats) -> bool:
@@ -184,11 +222,14 @@ def attack(
         # One that only clients change, and one that is changed as a whole.
         clients, whole = target(setting), target(setting)
         server = clients.recovery(alone, clients.by_sum, setting, progress)
+        shown = clients.shown(len(alone))
         together = clients.recovery(batches, clients.by_sum, setting, progress)
         outsider = whole.recovery(alone[:outsider_tries], whole.by_models, setting, progress)
         loss = whole.loss() / plain_loss if plain_loss else 1.0
-        fullest = whole.share_near_the_fullest_bin()
-        found.append(Outcome(setting, server, together, outsider, fullest, clients.smallest, loss))
+        place = whole.share_near_the_fullest_place()
+        found.append(
+            Outcome(setting, server, together, outsider, shown, place, clients.smallest, loss)
+        )
     return found
 
 
@@ -228,6 +269,8 @@ class _Target:
         self._learn(np.arange(len(data.X)))
         self.rng = np.random.default_rng(seed)
         self.smallest = 0
+        self._kind = NOTHING
+        self._kinds: dict[str, list[int]] = {}
         for client in self.federation.clients.values():
             self._look_at(client)
 
@@ -255,6 +298,7 @@ class _Target:
             client = self.federation.clients[name]
             change += self._without(client, rows[self.data.clients[rows] == name]) - client.reported
         points = self.config.grid.units_of_bins(change.points())
+        self._kind = what_shows(change.counts())
         return guesses_of(points, change.counts())
 
     def _without(self, client: SimulatedClient, ids: Ints) -> Histogram:
@@ -323,9 +367,11 @@ class _Target:
                 away = np.abs(guessed - record).max(axis=1)
                 best = int(away.argmin())
                 in_step += bool(away[best] <= self.config.grid.step)
-                if away[best] <= NEAR:
-                    near += 1
-                    alone += self._near_records(guessed[best]) < CROWD
+                hit = bool(away[best] <= NEAR)
+                single = hit and self._near_records(guessed[best]) < CROWD
+                near, alone = near + hit, alone + single
+                kind = self._kinds.setdefault(self._kind, [0, 0, 0])
+                kind[:] = kind[0] + 1, kind[1] + hit, kind[2] + single
                 lucky += int((np.abs(others - record).max(axis=2).min(axis=1) <= NEAR).sum())
                 tries += 1
         share = 1.0 / max(tries, 1)
@@ -335,13 +381,24 @@ class _Target:
         """How many of all records a guess is near to."""
         return int((np.abs(self.data.X - guess).max(axis=1) <= NEAR).sum())
 
-    def share_near_the_fullest_bin(self) -> float:
-        """How often a guess is near that is always the bin which counts most."""
+    def shown(self, tries: int) -> tuple[Shown, ...]:
+        """What showed in all removals since this was asked last, the most frequent first."""
+        kinds = sorted(self._kinds.items(), key=lambda item: (-item[1][0], item[0]))
+        self._kinds = {}
+        return tuple(Shown(what, *(count / max(tries, 1) for count in of)) for what, of in kinds)
+
+    def share_near_the_fullest_place(self) -> float:
+        """How often a guess is near that is always the bin around which the sum counts most."""
         aggregate = self.federation.aggregate
         if not len(aggregate):
             return 0.0
-        fullest = aggregate.points()[[int(aggregate.counts().argmax())]]
-        return self._near_records(self.config.grid.units_of_bins(fullest)[0]) / len(self.data.X)
+        points, counts = self.config.grid.units_of_bins(aggregate.points()), aggregate.counts()
+        fullest = np.argsort(-counts, kind="stable")[:_CANDIDATES]
+        around = [
+            int(counts[np.abs(points - points[at]).max(axis=1) <= NEAR].sum()) for at in fullest
+        ]
+        place = points[fullest[int(np.argmax(around))]]
+        return self._near_records(place) / len(self.data.X)
 
     def _blind(self, count: int) -> Floats:
         """Guesses at random: bins of the sum, by what they count."""

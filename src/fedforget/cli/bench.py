@@ -105,9 +105,9 @@ def disclosure(
     the server can, and from two published models, as an outsider can. Prints how often a guess is
     within one step, and within 1 % of the range, in every feature; how often such a guess singles
     the record out, because fewer than five are that near to it; how often a guess at random is
-    near, and one that is always the fullest bin; and what the rules cost. A member guesses as an
-    outsider does: its own records drop out of the difference. Not tried: knowledge of other
-    records, and changes watched over many rounds.
+    near, and one that is always the fullest place of the sum; and what the rules cost. A member
+    guesses as an outsider does: its own records drop out of the difference. Not tried: knowledge of
+    other records, and changes watched over many rounds.
 
     Example: `fedforget bench disclosure --dataset mine.csv --clusters 4 --removals 1000`
     """
@@ -167,7 +167,7 @@ def disclosure(
             "server:\nwithin 1 %",
             "singled\nout",
             "at\nrandom",
-            "fullest\nbin",
+            "fullest\nplace",
             "in batches\nof 20",
             "singled\nout",
             "at\nrandom",
@@ -183,7 +183,7 @@ def disclosure(
                 f"{one.server.near:.2%}",
                 f"{one.server.singled_out:.2%}",
                 f"{one.server.chance:.2%}",
-                f"{one.fullest_bin:.2%}",
+                f"{one.fullest_place:.2%}",
                 f"{one.batches.near:.2%}",
                 f"{one.batches.singled_out:.2%}",
                 f"{one.batches.chance:.2%}",
@@ -192,6 +192,15 @@ def disclosure(
                 f"{one.loss:.4f}",
             )
         console.print(table)
+        shown = Table(title="What the server saw, and guessed within 1 %: shares of all removals")
+        for column in ("what showed", "rules", "removals", "within 1 %", "singled out"):
+            shown.add_column(column, justify="right")
+        for one in found:
+            for kind in one.shown:
+                shares = (kind.removals, kind.near, kind.singled_out)
+                name = safe(one.setting.name)
+                shown.add_row(kind.what, name, *(f"{share:.2%}" for share in shares))
+        console.print(shown)
 
     show(result, as_json, in_words)
 
