@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,12 +69,17 @@ def test_a_guess_into_a_crowd_singles_nobody_out() -> None:
     assert {kind.what for kind in found.shown} <= {NOTHING, COUNT, MEAN, MORE}
 
 
-def test_the_command_prints_the_table() -> None:
+def test_the_command_prints_the_table(tmp_path: Path) -> None:
     from fedforget.cli.main import app
 
     given = ["bench", "disclosure", "--dataset", "iris", "--removals", "40", "--models", "5"]
-    done = CliRunner().invoke(app, [*given, "--json"])
+    done = CliRunner().invoke(app, [*given, "--json", "-o", str(tmp_path / "new")])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
+    assert json.loads((tmp_path / "new" / "disclosure.json").read_text()) == found
+    assert (tmp_path / "new" / "disclosure.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "new" / "disclosure.svg").read_text(encoding="utf-8")
+    assert all(one.name in drawn for one in SETTINGS)
+    assert "singled out" in drawn
     assert [one["setting"]["name"] for one in found["settings"]] == [one.name for one in SETTINGS]
     assert CliRunner().invoke(app, ["bench", "disclosure", "--dataset", "no.csv"]).exit_code == 1

@@ -97,6 +97,10 @@ def disclosure(
         int, typer.Option(help="Removals that are guessed from two published models.")
     ] = 200,
     seed: Annotated[int, typer.Option(help="Of the federation and of the order of removals.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="A folder for a figure and the numbers.", metavar="DIR"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Attack a federation: guess removed records from what others see, under several rules.
@@ -156,6 +160,17 @@ def disclosure(
         "seed": seed,
         "settings": [asdict(one) for one in found],
     }
+
+    if out is not None:
+        from fedforget.bench.disclosure_figure import draw
+        from fedforget.text import json_text
+
+        png, svg = draw(found, f"{chosen.name}, step {step:g}: removed records guessed")
+        with plain_errors():
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "disclosure.png").write_bytes(png)
+            (out / "disclosure.svg").write_text(svg, encoding="utf-8")
+            (out / "disclosure.json").write_text(json_text(result), encoding="utf-8")
 
     def in_words() -> None:
         from rich.table import Table
