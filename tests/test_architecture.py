@@ -32,7 +32,7 @@ CLUSTERING = [
     {"records", "lloyd"},
     {"partition", "record_kmeans"},
     {"grid", "owner", "lattice_kmeans"},
-    {"replay"},
+    {"disclosure", "replay"},
     {"lloyd_clusters"},
 ]
 SCMA = [

@@ -52,7 +52,9 @@ class Study:
 
     def set_up(self, *, outside: bool = False) -> Study:
         features = ("--feature", "age:0:120", "--feature", "pressure:60:260")
-        self("server", "init", "server", "--name", "study", "--clusters", "2", *features)
+        # What is counted is told from the exact number of records.
+        exact = ("--disclosure", "none")
+        self("server", "init", "server", "--name", "study", "--clusters", "2", *exact, *features)
         enrolments: list[str] = []
         for town in TOWNS:
             place = ("--suppression", f"{town}.db") if outside else ()

@@ -9,6 +9,7 @@ import pty
 import stat
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -333,6 +334,37 @@ def test_a_minimum_of_two_is_warned_of(tmp_path: Path) -> None:
     other = ("server", "init", "t", *init[3:])
     assert "warning" not in told(tmp_path, *other)
     assert quick_answer(tmp_path, "server", "init", "u", *init[3:], "--minimum", "2")["warnings"]
+
+
+def test_rules_of_disclosure_are_on_unless_told_otherwise(tmp_path: Path) -> None:
+    init = ("--name", "x", "--clusters", "2", "--feature", "a:0:1")
+    number = 0
+
+    def rules(*options: str) -> list[float]:
+        nonlocal number
+        number += 1
+        made = quick_answer(tmp_path, "server", "init", f"s{number}", *init, *options)
+        text = (tmp_path / f"s{number}" / "federation.toml").read_text(encoding="utf-8")
+        part = tomllib.loads(text)["disclosure"]
+        assert part == made["disclosure"]
+        return list(part.values())
+
+    assert rules() == [5, 10, 5, 0.01]
+    assert rules("--step", "0.02") == [5, 10, 5, 0.02]
+    assert rules("--disclosure", "datashield") == [3, 10, 5, 0.01]
+    assert rules("--disclosure", "cms") == [11, 22, 11, 0.01]
+    assert rules("--disclosure", "none") == [1, 1, 1, 0.0]
+    assert rules("--min-cell", "7", "--published-step", "0.1") == [7, 10, 5, 0.1]
+    assert rules("--disclosure", "none", "--count-step", "10") == [1, 1, 10, 0.0]
+    start = ("server", "init", "t", *init)
+    assert "must be one of datashield" in error(tmp_path, *start, "--disclosure", "gdpr")
+    assert "disclosure.min_cell" in error(tmp_path, *start, "--min-cell", "0")
+    assert "a seed is a real record" in error(tmp_path, *start, "--representatives", "seeds")
+    assert not (tmp_path / "t").exists()
+    seeds = ("--representatives", "seeds", "--show-seeds")
+    assert "warning: the step times the least cell" in told(
+        tmp_path, *start, *seeds, "--step", "0.005"
+    )
 
 
 def test_a_list_that_is_too_short_is_refused(tmp_path: Path) -> None:

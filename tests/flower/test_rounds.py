@@ -490,9 +490,14 @@ def test_a_restored_server_stops_and_recovers_by_command(world: World) -> None:
     directories.recover(twin.server, [twin.client(name) for name in NAMES])
     assert run.committed["model"] == twin.run_in_process()["model"]
     assert world.run().committed["kind"] == "delta"
+    reported = 0
+    for name in NAMES:
+        with open_client(world.client(name)) as client:
+            assert len(client.store) == (18 if name == "client-0" else 20)
+            reported += client.histogram().total
     with open_server(world.server) as server:
         assert server.audit()["problems"] == []
-        assert server.status()["records"] == 78
+        assert server.status()["records"] == reported
 
 
 def test_a_full_round_helps_whoever_needed_it(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from unicodedata import normalize
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from party_world import federation_file
 
+from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.federation_file import Feature, FederationFile, FederationFileError
 
 TEXT = federation_file().text()
@@ -76,6 +78,56 @@ def test_sections_and_syntax() -> None:
         FederationFile.parse(TEXT.replace('name = "study"', "name = study"))
 
 
+RULES = DisclosurePart(5, 10, 5, 0.01)
+
+
+def test_a_file_without_rules_is_what_it_was() -> None:
+    """Files of earlier versions keep their digest and their meaning."""
+    old = FederationFile.parse(TEXT)
+    assert "[disclosure]" not in TEXT
+    assert old.digest.hex() == "8016721e3cecdf16a3440f35953948e4cbd639d6fecc10ac6952fde1a2f2e571"
+    assert old.configuration().rules.are_off
+    assert old.configuration().published_step is None
+
+
+def test_rules_are_part_of_the_file_and_of_its_digest() -> None:
+    file = federation_file(disclosure=RULES)
+    assert FederationFile.parse(file.text()) == file
+    assert file.configuration().rules == RULES.rules
+    assert file.configuration().published_step == 0.01
+    digests = {federation_file().digest, file.digest}
+    for key, value in {
+        "min_cell": 6,
+        "min_records": 9,
+        "count_step": 1,
+        "published_step": 0.0,
+    }.items():
+        other = federation_file(disclosure=DisclosurePart(**{**vars(RULES), key: value}))
+        digests.add(other.digest)
+        assert f"disclosure.{key} is " in str(file.difference(other))
+    assert len(digests) == 6
+    exact = federation_file(disclosure=replace(RULES, published_step=0.0))
+    assert exact.configuration().published_step is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "at"),
+    [
+        ("min_cell = 5", "min_cell = 0", "min_cell", "min_cell"),
+        ("min_cell = 5\n", "", "min_cell", "[disclosure]"),
+        ("count_step = 5", "count_step = 2.5", "count_step", "count_step"),
+        ("published_step = 0.01", "published_step = 1.5", "published_step", "published"),
+        ("published_step = 0.01", "published_step = 1e-9", "published_step", "published"),
+        ("min_records", "min_recordz", "min_recordz", "min_recordz"),
+    ],
+)
+def test_errors_about_rules(old: str, new: str, key: str, at: str) -> None:
+    text = federation_file(disclosure=RULES).text().replace(old, new, 1)
+    with pytest.raises(FederationFileError) as error:
+        FederationFile.parse(text, "our.toml")
+    assert str(error.value).startswith(f"our.toml, line {line_of(text, at)}: disclosure.{key} ")
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "federation.toml"
     with pytest.raises(FederationFileError, match="No such file"):
@@ -106,8 +158,6 @@ def test_any_printable_text_survives(
     name: str, features: list[str], low: float, high: float
 ) -> None:
     """Quotes, backslashes, all alphabets: what is written is what is read."""
-    from dataclasses import replace
-
     columns = tuple(Feature(feature, low, high) for feature in features)
     file = replace(federation_file(features=columns), name=name)
     again = FederationFile.parse(file.text())

@@ -28,6 +28,7 @@ from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
 from fedforget.estimators.parameters import root_secret
 from fedforget.parties.client_party import open_client
+from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.errors import ClientError
 from fedforget.parties.server_party import open_server
 from fedforget.parties.store import Store, decoded_id, encoded_ids, keys_of_stored
@@ -151,17 +152,22 @@ def test_labels_survive_an_import_of_other_rows(tmp_path: Path) -> None:
         assert party.audit().passed
 
 
+RULES = (None, DisclosurePart(2, 4, 1, 0.0), DisclosurePart(3, 6, 2, 0.05))
+
+
 class Parties(RuleBasedStateMachine):
     """Imports, requests, replacements and rounds, against an in-process federation."""
 
     names = NAMES[:2]
 
-    @initialize(what=st.sampled_from(["means", "lloyd"]))
-    def set_up(self, what: str) -> None:
+    @initialize(what=st.sampled_from(["means", "lloyd"]), rules=st.sampled_from(RULES))
+    def set_up(self, what: str, rules: DisclosurePart | None) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=memory_folder()))
         self.world = World(self.folder / "world", self.names)
         root = Secret(bytes(range(16)))
-        file = federation_file(public_seed="aa" * 16, minimum=2, representatives=what)
+        file = federation_file(
+            public_seed="aa" * 16, minimum=2, representatives=what, disclosure=rules
+        )
         self.world.set_up(file)
         self.config = file.configuration()
         for name in self.names:
@@ -256,7 +262,7 @@ class Parties(RuleBasedStateMachine):
 
 
 TestParties = Parties.TestCase
-TestParties.settings = settings(max_examples=20, stateful_step_count=12, derandomize=True)
+TestParties.settings = settings(max_examples=30, stateful_step_count=12, derandomize=True)
 
 
 def test_a_store_grows_by_parts(tmp_path: Path) -> None:

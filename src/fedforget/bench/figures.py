@@ -40,7 +40,7 @@ STYLES: dict[str, tuple[str, Any, str]] = {
 
 _REPRESENTATIVES, _LOSSES = ("seeds", "means", "lloyd"), ("induced", "nearest")
 
-_SETTINGS: Any = {
+LOOK: Any = {
     "font.size": 8.0,
     "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
@@ -545,7 +545,7 @@ def _sheet(
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
     width, height = size or (2.75 * columns + 0.2, 2.05 * rows + 0.45)
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(LOOK):
         figure, grid = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)
         axes = grid.ravel()
         for number, (axis, (words, paint)) in enumerate(zip(axes, panels, strict=False)):
@@ -566,9 +566,9 @@ def _sheet(
         figure.savefig(png, format="png", dpi=150)
         figure.savefig(svg, format="svg", metadata={"Date": None})
         plt.close(figure)
-    return Figure(name, title, caption, png.getvalue(), _smaller(svg.getvalue()))
+    return Figure(name, title, caption, png.getvalue(), smaller(svg.getvalue()))
 
 
-def _smaller(svg: str) -> str:
+def smaller(svg: str) -> str:
     """Coordinates to two decimals: nobody sees the others."""
     return re.sub(r"(\d+\.\d{2})\d+", r"\1", svg)

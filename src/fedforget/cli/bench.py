@@ -71,6 +71,155 @@ def paper(
         _run(quick, only, data, dataset, clusters, out, trials, split)
 
 
+@app.command()
+def disclosure(
+    dataset: Annotated[
+        str,
+        typer.Option(help="A set of the paper or a small one by name, or a file of your own."),
+    ] = "celltype",
+    data: Annotated[
+        Path | None, typer.Option(help="The folder with the data files.", metavar="DIR")
+    ] = None,
+    clusters: Annotated[
+        int | None, typer.Option(help="K, where your file has no labels to count.")
+    ] = None,
+    local_clusters: Annotated[
+        int | None, typer.Option(help="Clusters that a client reports; 2 K if left out.")
+    ] = None,
+    representatives: Annotated[
+        Literal["means", "seeds", "lloyd"], typer.Option(help="What stands for a local cluster.")
+    ] = "means",
+    step: Annotated[float, typer.Option(help="Width of a grid bin, part of the range.")] = 0.01,
+    removals: Annotated[
+        int | None, typer.Option(help="Records that are removed one by one; all if left out.")
+    ] = None,
+    models: Annotated[
+        int, typer.Option(help="Removals that are guessed from two published models.")
+    ] = 200,
+    seed: Annotated[int, typer.Option(help="Of the federation and of the order of removals.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="A folder for a figure and the numbers.", metavar="DIR"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Attack a federation: guess removed records from what others see, under several rules.
+
+    Removes records one by one and in batches of 20, and guesses each from the change of the sum, as
+    the server can, and from two published models, as an outsider can. Prints how often a guess is
+    within one step, and within 1 % of the range, in every feature; how often such a guess singles
+    the record out, because fewer than five are that near to it; how often a guess at random is
+    near, and one that is always the fullest place of the sum; and what the rules cost. A member
+    guesses as an outsider does: its own records drop out of the difference. Not tried: knowledge of
+    other records, and changes watched over many rounds.
+
+    Example: `fedforget bench disclosure --dataset mine.csv --clusters 4 --removals 1000`
+    """
+    from fedforget.cli.console import console, plain_errors, progress_bar, safe, show
+    from fedforget.cli.extras import check_extra
+
+    with plain_errors():
+        check_extra("bench", "bench disclosure")
+    from dataclasses import asdict
+
+    from fedforget.bench.datasets import load, load_file, names
+    from fedforget.bench.disclosure import attack
+    from fedforget.bench.machine import one_thread
+    from fedforget.errors import FedforgetError
+
+    with plain_errors(), one_thread():
+        try:
+            chosen = (
+                load(dataset, data)
+                if dataset in names()
+                else load_file(Path(dataset), n_clusters=clusters)
+            )
+        except (ValueError, OSError) as error:
+            raise FedforgetError(str(error)) from None
+        with progress_bar("preparing", None, quiet=as_json) as bar:
+            task = bar.task_ids[0]
+            found = attack(
+                chosen,
+                step=step,
+                local_clusters=local_clusters,
+                representatives=representatives,
+                singles=removals,
+                outsider_tries=models,
+                seed=seed,
+                progress=lambda what, done, total: bar.update(
+                    task, description=what, completed=done, total=total
+                ),
+            )
+    result = {
+        "dataset": chosen.name,
+        "records": len(chosen.X),
+        "clients": chosen.n_clients,
+        "step": step,
+        "representatives": representatives,
+        "local_clusters": local_clusters or 2 * chosen.n_clusters,
+        "seed": seed,
+        "settings": [asdict(one) for one in found],
+    }
+
+    if out is not None:
+        from fedforget.bench.disclosure_figure import draw
+        from fedforget.text import json_text
+
+        png, svg = draw(found, f"{chosen.name}, step {step:g}: removed records guessed")
+        with plain_errors():
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "disclosure.png").write_bytes(png)
+            (out / "disclosure.svg").write_text(svg, encoding="utf-8")
+            (out / "disclosure.json").write_text(json_text(result), encoding="utf-8")
+
+    def in_words() -> None:
+        from rich.table import Table
+
+        table = Table(title=f"{safe(chosen.name)}, step {step:g}: removed records guessed")
+        for column in (
+            "least cell, least records,\nstep of counts",
+            "server:\nwithin a step",
+            "server:\nwithin 1 %",
+            "singled\nout",
+            "at\nrandom",
+            "fullest\nplace",
+            "in batches\nof 20",
+            "singled\nout",
+            "at\nrandom",
+            "two published\nmodels",
+            "smallest\ncell",
+            "loss",
+        ):
+            table.add_column(column, justify="right")
+        for one in found:
+            table.add_row(
+                safe(one.setting.name),
+                f"{one.server.within_step:.2%}",
+                f"{one.server.near:.2%}",
+                f"{one.server.singled_out:.2%}",
+                f"{one.server.chance:.2%}",
+                f"{one.fullest_place:.2%}",
+                f"{one.batches.near:.2%}",
+                f"{one.batches.singled_out:.2%}",
+                f"{one.batches.chance:.2%}",
+                f"{one.outsider.near:.2%}",
+                str(one.smallest_cell or "—"),
+                f"{one.loss:.4f}",
+            )
+        console.print(table)
+        shown = Table(title="What the server saw, and guessed within 1 %: shares of all removals")
+        for column in ("what showed", "rules", "removals", "within 1 %", "singled out"):
+            shown.add_column(column, justify="right")
+        for one in found:
+            for kind in one.shown:
+                shares = (kind.removals, kind.near, kind.singled_out)
+                name = safe(one.setting.name)
+                shown.add_row(kind.what, name, *(f"{share:.2%}" for share in shares))
+        console.print(shown)
+
+    show(result, as_json, in_words)
+
+
 def _run(
     quick: bool,
     only: str | None,

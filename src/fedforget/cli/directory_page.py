@@ -24,6 +24,7 @@ from fedforget.cli.charts import (
     MOST_NUMBERED,
     N_COLOURS,
     Cluster,
+    Columns,
     Scatter,
     Strip,
     columns,
@@ -32,6 +33,7 @@ from fedforget.cli.charts import (
     strip,
 )
 from fedforget.cli.console import console, plain_errors, safe, show
+from fedforget.clustering.disclosure import Cells
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.partition import FIXED_POINT_BITS
 from fedforget.configuration import Configuration
@@ -185,16 +187,22 @@ def server_page(party: server_party.ServerParty) -> str:
         check=_server_check(party),
         picture=_picture_of_server(party) if status["clusters"] else None,
         features=party.federation.features,
+        published_step=party.config.published_step,
         rounds=recent,
         left_out=len(rounds) - len(recent),
-        chart=columns(
-            [int(entry["body"].get("changed_bins", 0)) for entry in recent],
-            [str(entry["body"]["round"]) for entry in recent],
-            ["c1" if entry["body"]["kind"] == "full" else "c0" for entry in recent],
-        ),
+        chart=None if party.config.published_step is not None else _chart_of(recent),
         trouble=trouble(log)[-MOST_ROUNDS:],
         listed=lists[-1] if lists else None,
         epochs=_epochs(log),
+    )
+
+
+def _chart_of(rounds: Sequence[dict[str, Any]]) -> Columns:
+    """How many bins of the sum each round has changed."""
+    return columns(
+        [int(entry["body"].get("changed_bins", 0)) for entry in rounds],
+        [str(entry["body"]["round"]) for entry in rounds],
+        ["c1" if entry["body"]["kind"] == "full" else "c0" for entry in rounds],
     )
 
 
@@ -213,12 +221,17 @@ def _server_check(party: server_party.ServerParty) -> Checked:
 
 
 def _picture_of_server(party: server_party.ServerParty) -> Picture:
-    """The model among the bins of the sum."""
+    """The model among the bins of the sum; alone, where only the published one may be seen."""
     config, aggregate, model = party.config, party.aggregate(), party.model()
     bins, counts = aggregate.points(), aggregate.counts()
     marks, centres = config.centres_of(model)
+    sizes = party.sizes()
+    clusters = [Cluster(number, size) for number, size in enumerate(sizes)]
+    if config.published_step is not None:
+        numbers = np.arange(len(sizes), dtype=np.int32)
+        return Picture(clusters, centres, marks, marks, np.array(sizes, dtype=np.int64), numbers)
     return Picture(
-        [Cluster(number, size) for number, size in enumerate(party.sizes())],
+        clusters,
         centres,
         marks,
         config.grid.from_units(config.grid.units_of_bins(bins))[0],
@@ -278,36 +291,37 @@ def client_page(party: client_party.ClientParty) -> str:
     status, federation = party.status(), party.federation
     if federation is None:
         return _page("client", party.name, federation=None, status=status)
-    stored = party.store.clusters(len(federation.features))
-    # Numbered from 1, in the order of the draw.  Lloyd's iteration may leave some without records.
-    everyone = [Cluster(number, int(size)) for number, size in enumerate(stored.sizes, 1) if size]
+    rules = party.reporting.rules
+    everyone, picture = _clusters_of_client(party.reporting, party.cells())
     return _page(
         "client",
         party.name,
         federation=federation,
         status=status,
-        check=_client_check(party),
+        check=_client_check(party, exact=rules.are_off),
+        reported=None if rules.are_off else sum(cluster.size for cluster in everyone),
         smallest_shown=SMALLEST_SHOWN,
         everyone=everyone,
         n_small=sum(cluster.size < SMALLEST_SHOWN for cluster in everyone),
-        picture=_picture_of_client(party.config, stored, everyone),
+        picture=picture,
         requests=party.store.requests(),
         receipts=[_receipt(one, federation) for one in party.store.receipts()],
     )
 
 
-def _client_check(party: client_party.ClientParty) -> Checked:
+def _client_check(party: client_party.ClientParty, *, exact: bool) -> Checked:
     """What an audit says, without the digests: few records could be guessed from theirs."""
     found = party.audit()
     if not found.passed:
         words = "the stored state is not the one that a fresh fit of the records gives"
         words = "; ".join([words] * (found.stored != found.fresh) + list(found.problems))
         return Checked(False, words)
-    words = f"the stored state is that of a fresh fit of the {grouped(found.records)} records held"
+    records = f"{grouped(found.records)} records" if exact else "records"
+    words = f"the stored state is that of a fresh fit of the {records} held"
     return Checked(True, words)
 
 
-def rounded_means(config: Configuration, clusters: Clusters) -> tuple[Floats, Floats]:
+def rounded_means(config: Configuration, clusters: Cells | Clusters) -> tuple[Floats, Floats]:
     """Means of local clusters in the clustered space and in the features' units, made coarse.
 
     Two pages from before and after a removal must not give the removed record away, which exact
@@ -319,17 +333,32 @@ def rounded_means(config: Configuration, clusters: Clusters) -> tuple[Floats, Fl
     return grid.from_units(grid.units_of_bins(grid.bins_of_units(units)))
 
 
-def _picture_of_client(
-    config: Configuration, stored: Clusters, everyone: Sequence[Cluster]
-) -> Picture | None:
-    """The clusters that are large enough to be drawn."""
-    large = stored.sizes >= SMALLEST_SHOWN
+def _clusters_of_client(
+    config: Configuration, cells: Cells
+) -> tuple[list[Cluster], Picture | None]:
+    """A client's clusters, and a picture of those that are large enough to be drawn.
+
+    Numbered from 1, in the order of the draw.  Lloyd's iteration may leave some without records.
+    Under rules the page must hold no more than a report does.  There, sizes at one place are added
+    up, and the largest is the first: nothing tells of clusters that were dissolved.
+    """
+    sizes, numbers = config.rules.rounded(cells.sizes), cells.kept + 1
+    marks, centres = rounded_means(config, cells)
+    if not config.rules.are_off:
+        _, first, place = np.unique(marks, axis=0, return_index=True, return_inverse=True)
+        sizes = np.bincount(place.ravel(), sizes, minlength=len(first)).astype(np.int64)
+        order = np.argsort(-sizes, kind="stable")
+        sizes, marks, centres = sizes[order], marks[first][order], centres[first][order]
+        numbers = np.arange(1, len(sizes) + 1)
+    numbered = zip(numbers.tolist(), sizes.tolist(), strict=True)
+    everyone = [Cluster(number, size) for number, size in numbered if size]
+    large = sizes >= SMALLEST_SHOWN
     if not large.any():
-        return None
-    marks, centres = rounded_means(config, stored)
+        return everyone, None
     drawn = [cluster for cluster in everyone if cluster.size >= SMALLEST_SHOWN]
     labels = np.array([cluster.number for cluster in drawn], dtype=np.int32)
-    return Picture(drawn, centres[large], marks[large], marks[large], stored.sizes[large], labels)
+    marks, centres = marks[large], centres[large]
+    return everyone, Picture(drawn, centres, marks, marks, sizes[large], labels)
 
 
 def _receipt(stored: StoredReceipt, federation: FederationFile) -> dict[str, Any]:

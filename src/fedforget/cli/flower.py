@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Rounds over a network, with Flower.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Disclosure = Annotated[
+    str, typer.Option(help="The rules of datashield, omop, cms, or none, as in `server init`.")
+]
 
 _STAGES = 7
 
@@ -68,6 +71,7 @@ def up(
     rounds: Annotated[
         int, typer.Option(min=0, help="Run so many rounds and stop; 0: stay until interrupted.")
     ] = 0,
+    disclosure: Disclosure = "omop",
     as_json: Json = False,
 ) -> None:
     """Try a federation out: a SuperLink and SuperNodes on loopback, with TLS and node keys.
@@ -89,7 +93,7 @@ def up(
 
     with plain_errors(), suppress(KeyboardInterrupt), _terminable():
         check_extra("flower", "flower up")
-        app_folder, names = _trial(folder, clients)
+        app_folder, names = _trial(folder, clients, disclosure)
         with held(folder), Network(folder / "net", app_folder) as network:
             network.database.unlink(missing_ok=True)
             with messages.status("Starting a SuperLink and SuperNodes …"):
@@ -155,6 +159,7 @@ def simulate(
         int, typer.Option(min=0, help="Records forgotten before each later round.")
     ] = 10,
     seed: Annotated[int, typer.Option(help="Of the split and of what is forgotten.")] = 0,
+    disclosure: Disclosure = "omop",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Keep all directories in this new folder.")
     ] = None,
@@ -176,12 +181,14 @@ def simulate(
     from fedforget.cli.console import plain_errors, progress_bar, show
     from fedforget.cli.extras import check_extra
     from fedforget.errors import FedforgetError
+    from fedforget.parties.disclosure import checked_preset
     from fedforget.runtime.flower import simulation
     from fedforget.runtime.flower.trial import check_clients
     from fedforget.text import visible
 
     with plain_errors(), _terminable(), ExitStack() as stack:
         check_extra("flower", "simulate")
+        checked_preset(disclosure)
         try:
             data = load_file(dataset, n_clusters=clusters, n_clients=clients or 10, seed=seed)
             owners = data.clients if clients is None else iid(len(data.X), clients, seed=seed)
@@ -210,6 +217,7 @@ def simulate(
             rounds=rounds,
             forget=forget,
             seed=seed,
+            disclosure=disclosure,
             watch=watch,
         )
 
@@ -238,16 +246,18 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
+def _trial(folder: Path, clients: int, disclosure: str = "omop") -> tuple[Path, list[str]]:
     """The trial federation in a folder, made if it is not there yet."""
     import numpy as np
 
     from fedforget import __version__
     from fedforget.errors import FedforgetError
+    from fedforget.parties.disclosure import checked_preset
     from fedforget.runtime.flower.app_folder import write_app
     from fedforget.runtime.flower.trial import check_clients, make_federation
 
     check_clients(clients)
+    checked_preset(disclosure)
     if not (folder / "app" / ".gitignore").exists():  # this is written last
         if folder.exists() and any(folder.iterdir()):
             raise FedforgetError(
@@ -258,7 +268,7 @@ def _trial(folder: Path, clients: int) -> tuple[Path, list[str]]:
         values = (centres[rng.integers(3, size=300 * clients)]).clip(0, 1)
         values = (values + rng.normal(0, 0.05, values.shape)).clip(0, 1)
         owners = np.arange(len(values)) % clients
-        make_federation(folder, values, owners, n_clusters=3)
+        make_federation(folder, values, owners, n_clusters=3, disclosure=disclosure)
         write_app(folder / "app", __version__, server=folder / "server", clients=folder / "clients")
     names = sorted(path.name for path in (folder / "clients").iterdir())
     if len(names) != clients:

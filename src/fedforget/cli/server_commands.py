@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +49,35 @@ def init(
     shift: Annotated[bool, typer.Option("--shift", help="Shift the grid at random.")] = False,
     n_init: Annotated[int, typer.Option(help="Restarts at the server.")] = 10,
     max_iter: Annotated[int, typer.Option(help="Most Lloyd iterations.")] = 300,
+    disclosure: Annotated[
+        str,
+        typer.Option(
+            help="What clients report and the server publishes: the rules of datashield (cells of"
+            " at least 3 records), omop (5), cms (11), or none."
+        ),
+    ] = "omop",
+    min_cell: Annotated[
+        int | None, typer.Option(help="Fewest records of a cluster that a client reports.")
+    ] = None,
+    min_records: Annotated[
+        int | None, typer.Option(help="A client with fewer records reports nothing.")
+    ] = None,
+    count_step: Annotated[
+        int | None, typer.Option(help="Clients round sizes to multiples of this.")
+    ] = None,
+    published_step: Annotated[
+        float | None,
+        typer.Option(
+            help="Centres are published on a grid of this step; the step of the bins if left out,"
+            " 0 for exact ones."
+        ),
+    ] = None,
+    show_seeds: Annotated[
+        bool,
+        typer.Option(
+            "--show-seeds", help="Report seeds though each of them is the bin of a real record."
+        ),
+    ] = False,
     dropout: Annotated[
         float, typer.Option(help="Share of the members that may be away in a round.")
     ] = 0.1,
@@ -68,10 +98,22 @@ def init(
     inputs are summed up: more than half of n + c. A list for which h is above n, or s above h, is
     refused. With three members, all three must be there in every round.
 
+    The rules of `--disclosure` are part of the federation file; the options after it replace single
+    values. By default clients report no cluster of fewer than 5 records, nothing at all with fewer
+    than 10 records, and sizes in steps of 5; centres are published on the grid of the bins. The
+    presets take their cell sizes from what the consortia named have agreed on.
+
     Example: `fedforget server init server/ --name study --clusters 3 --feature age:0:120
     --feature weight:0:300`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.errors import FedforgetError
+    from fedforget.parties.disclosure import (
+        checked_preset,
+        first_capacity,
+        preset,
+        warnings_of,
+    )
     from fedforget.parties.federation_file import (
         Feature,
         FederationFile,
@@ -84,6 +126,19 @@ def init(
         columns = [_feature(text) for text in feature or []]
         if features is not None:
             columns += _features_of(features)
+        if representatives == "seeds" and not show_seeds:
+            raise FedforgetError(
+                "a seed is a real record, and the sum would show its bin: use --representatives"
+                " means or lloyd, or say --show-seeds, too"
+            )
+        rules = preset(
+            checked_preset(disclosure),
+            step,
+            min_cell=min_cell,
+            min_records=min_records,
+            count_step=count_step,
+            published_step=published_step,
+        )
         draft = FederationFile(
             name=name,
             identifier=os.urandom(16).hex(),
@@ -100,16 +155,19 @@ def init(
                 max_iter=max_iter,
                 public_seed=os.urandom(16).hex(),
             ),
-            protocol=ProtocolPart(dropout, colluding, minimum, 16, deadline),
+            protocol=ProtocolPart(dropout, colluding, minimum, first_capacity(rules), deadline),
             features=tuple(Feature(*column) for column in columns),
+            disclosure=rules,
         )
         FederationFile.parse(draft.text(), "the federation file")  # every check of the format
         federation = ServerParty.create(folder, draft)
     path = folder / "federation.toml"
+    warnings = [_TWO] * (minimum == 2) + warnings_of(rules, step)
     result = {
         "federation_file": str(path),
         "identifier": federation.identifier,
-        "warnings": [_TWO] if minimum == 2 else [],
+        "disclosure": asdict(rules),
+        "warnings": warnings,
     }
 
     def in_words() -> None:
@@ -117,8 +175,8 @@ def init(
             f"The federation “{safe(federation.name)}” is set up in [bold]{safe(folder)}[/bold]."
         )
         console.print(where, soft_wrap=True)
-        if minimum == 2:
-            console.print(f"[bold yellow]warning:[/bold yellow] {_TWO}", soft_wrap=True)
+        for warning in warnings:
+            console.print(f"[bold yellow]warning:[/bold yellow] {warning}", soft_wrap=True)
         give = f"Give every client the file [bold]{safe(path)}[/bold], and then enrol them:"
         console.print(give, soft_wrap=True)
         command = f"  fedforget server enrol {safe(folder)} --client enrolment.json ..."

@@ -17,7 +17,7 @@ from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.partition import FIXED_POINT_BITS, FixedPoint
 from fedforget.clustering.prf import Keys
-from fedforget.clustering.records import RecordTable
+from fedforget.clustering.records import RecordTable, rows_labelled
 from fedforget.clustering.replay.engine import Task
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
 from fedforget.clustering.rounding import BITS, Rounding
@@ -124,6 +124,10 @@ class LloydClusters:
         """The clusters of some records."""
         labels: Labels = self._kmeans.outcome.labels[self._slots[rows]].astype(np.int32)
         return labels
+
+    def members_of(self, clusters: Ints) -> Ints:
+        """The rows of all records that belong to some clusters."""
+        return rows_labelled(self.labels_of(np.arange(len(self.records))), clusters)
 
     # -- forgetting and learning ---------------------------------------------------------------
 

@@ -57,6 +57,9 @@ class OwnedClusters(Protocol[R]):
     def labels_of(self, rows: Ints) -> Labels:
         """The clusters of some records."""
 
+    def members_of(self, clusters: Ints) -> Ints:
+        """The rows of all records that belong to some clusters, in any order."""
+
     def first_lost(self, rows: Ints) -> int | None:
         """The first step, from 0, whose seed is among these rows; None if the seeds would stand."""
 

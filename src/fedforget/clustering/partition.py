@@ -43,6 +43,13 @@ class FixedPoint:
     offset: Floats
     extent: float
 
+    def integers_of(self, values: Floats) -> Ints:
+        """Rows as integers, as the kernel that sums them up makes them."""
+        units = values - self.offset
+        units /= self.extent
+        integers: Ints = np.floor(units * 2.0**FIXED_POINT_BITS + 0.5).astype(np.int64)
+        return integers
+
 
 @dataclass
 class StandingClusters:
@@ -124,6 +131,10 @@ class SeededPartition(Generic[R]):
     def labels_of(self, rows: Ints) -> Labels:
         """The clusters of some records."""
         return self.records.labels_of(rows)
+
+    def members_of(self, clusters: Ints) -> Ints:
+        """The rows of all records that belong to some clusters, in any order."""
+        return self.records.labelled(clusters)
 
     def erase(self) -> None:
         """Overwrite the records, for good."""
@@ -258,9 +269,7 @@ class SeededPartition(Generic[R]):
             self.sizes += sign * np.bincount(label, minlength=len(self.sizes))
         elif len(rows) <= _FEW:
             # As the kernel does it.  Loading compiled code takes longer than most requests.
-            units = self.records.values_of(rows) - self.fixed_point.offset
-            units /= self.fixed_point.extent
-            amounts = np.floor(units * 2.0**FIXED_POINT_BITS + 0.5).astype(np.int64)
+            amounts = self.fixed_point.integers_of(self.records.values_of(rows))
             for at, k in enumerate(label.tolist()):
                 self.sums[k] += sign * amounts[at]
                 self.sizes[k] += sign

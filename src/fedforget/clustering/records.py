@@ -33,6 +33,9 @@ class OwnedRecords(Protocol):
     def labels_of(self, rows: Ints) -> Labels:
         """The seeds that some records belong to."""
 
+    def labelled(self, seeds: Ints) -> Ints:
+        """The rows of all records that belong to some seeds, in any order."""
+
     def settle(self, rows: Ints, label: Labels, d2: Floats) -> None:
         """Note the seeds that some records belong to, and the squared distances to them."""
 
@@ -137,6 +140,9 @@ class RecordTable:
     def labels_of(self, rows: Ints) -> Labels:
         return self.label[rows]
 
+    def labelled(self, seeds: Ints) -> Ints:
+        return rows_labelled(self.label, seeds)
+
     def keys_of(self, rows: Ints) -> Keys:
         """The keys of some records."""
         return Keys(self._column("low")[rows], self._column("high")[rows])
@@ -208,6 +214,18 @@ class RecordTable:
         for column in self._columns.values():
             _overwrite(column)
         self._size = 0
+
+
+def rows_labelled(label: Labels, wanted: Ints) -> Ints:
+    """Where a label is one of some.
+
+    >>> rows_labelled(np.array([0, 2, -1, 1, 2]), np.array([1, 2]))
+    array([1, 3, 4])
+    """
+    # The last entry is that of rows without a label.
+    chosen = np.zeros(int(label.max(initial=0)) + 2, dtype=np.bool_)
+    chosen[wanted[wanted < len(chosen) - 1]] = True
+    return np.flatnonzero(chosen[label])
 
 
 def _overwrite(column: npt.NDArray[Any]) -> None:

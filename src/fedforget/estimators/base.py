@@ -91,8 +91,8 @@ class CentreEstimator(
         centres = self._centres()
         if not len(centres):
             raise ValueError(
-                "the model has no centres, because every record has been forgotten;"
-                " learn new records or fit again"
+                "the model has no centres, because every record has been forgotten or none is"
+                " reported; learn new records or fit again"
             )
         return centres
 

@@ -12,17 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.disclosure import ReportRules
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.grid import SMALLEST_STEP, Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import Ids, name_some, parse_ids
-from fedforget.clustering.losses import induced_labels, induced_loss
+from fedforget.clustering.losses import induced_loss
 from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration, Representatives
 from fedforget.constraints import (
     K_MEANS,
     Choice,
     Constraint,
+    Count,
     CountPerClient,
     Flag,
     Jobs,
@@ -81,6 +83,16 @@ class FederatedKMeans(CentreEstimator):
         With ``"lloyd"`` each client runs K-means of its own, the better of two starts of K-means++
         and Lloyd's iteration, and reports its centres: the paper's complete client training.  The
         model is better, and forgetting takes longer, but is exact all the same.
+    min_cell : int, default=1
+        Least size of a cluster that a client reports.  While one is smaller, the smallest (of
+        equals, the last drawn) is dissolved, and its records go to the nearest that remains.
+    min_records : int, default=1
+        A client with fewer records reports nothing.
+    count_step : int, default=1
+        Clients round sizes to multiples of this, halves upwards.
+    published_step : float, default=None
+        Where given, the model is the one that may be published: its centres are rounded to a public
+        grid of this step, which is a fraction as ``step`` is.
     aggregation : {"plain", "scma", "secure", "centroids"}, default="plain"
         ``"plain"`` adds the histograms up in the clear; ``"scma"`` adds up their encodings and
         decodes the sum; ``"secure"`` runs the whole protocol, in which the server sees masked
@@ -111,7 +123,8 @@ class FederatedKMeans(CentreEstimator):
     cluster_centers_ : ndarray of shape (n_centres, n_features)
         In the units of X.  Fewer than K where there are fewer distinct points.
     labels_, induced_labels_ : ndarray of shape (n_records,)
-        Nearest centre; and the centre of the record's local cluster (the paper's Definition 3.1).
+        Nearest centre; and the centre of the record's local cluster (the paper's Definition 3.1),
+        which for a record that is not reported is the nearest one.  -1 where no centre is left.
     inertia_, induced_inertia_ : float
         The two losses, in the space that was clustered, correctly rounded.
     n_iter_ : int
@@ -127,6 +140,7 @@ class FederatedKMeans(CentreEstimator):
         The step in force.
     model_digest_ : str
         SHA-256 of the parameters, the aggregate and the centroids.  Equal digests are equal models.
+        With ``published_step``, of the parameters and the published centroids.
     n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Notes
@@ -154,6 +168,10 @@ class FederatedKMeans(CentreEstimator):
         "clip": Flag(),
         "local_clusters": OrNone(CountPerClient()),
         "representatives": Choice(("means", "seeds", "lloyd")),
+        "min_cell": Count(),
+        "min_records": Count(),
+        "count_step": Count(),
+        "published_step": OrNone(Number(SMALLEST_STEP, 1.0)),
         "aggregation": Choice(tuple(SUMS)),
         "mode": Choice(("exact", "paper")),
         "server_points": Choice(("weighted", "uniform")),
@@ -171,6 +189,10 @@ class FederatedKMeans(CentreEstimator):
         clip: bool = False,
         local_clusters: Any = None,
         representatives: str = "means",
+        min_cell: int = 1,
+        min_records: int = 1,
+        count_step: int = 1,
+        published_step: float | None = None,
         aggregation: str = "plain",
         mode: str = "exact",
         server_points: str = "weighted",
@@ -188,6 +210,10 @@ class FederatedKMeans(CentreEstimator):
         self.clip = clip
         self.local_clusters = local_clusters
         self.representatives = representatives
+        self.min_cell = min_cell
+        self.min_records = min_records
+        self.count_step = count_step
+        self.published_step = published_step
         self.aggregation = aggregation
         self.mode = mode
         self.server_points = server_points
@@ -448,11 +474,7 @@ class FederatedKMeans(CentreEstimator):
     @property
     def induced_labels_(self) -> Labels:
         labels: Labels = self._fitted.gather(
-            lambda client: induced_labels(
-                client.owner.clusters.labels_of(np.arange(len(client.owner))),
-                self._federation.global_of_local(client),
-            ),
-            np.int32,
+            lambda client: self._federation.induced_labels(client, self._centres()), np.int32
         )[self._order()]
         return labels
 
@@ -556,6 +578,12 @@ def _configuration(
             'server_points="uniform" draws points in the bins of a grid, and'
             ' aggregation="centroids" has none; use server_points="weighted"'
         )
+    rules = ReportRules(given["min_cell"], given["min_records"], given["count_step"])
+    if given["mode"] == "paper" and not rules.are_off:
+        raise ValueError(
+            'mode="paper" reports as the paper does, without min_cell, min_records and count_step;'
+            ' use mode="exact"'
+        )
     public_seed = root.derive("public seed")
     shift_seed = public_seed.derive("shift") if given["shift"] else None
     return Configuration(
@@ -570,6 +598,8 @@ def _configuration(
         max_iter=given["max_iter"],
         tol=given["tol"],
         public_seed=public_seed,
+        rules=rules,
+        published_step=given["published_step"],
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,12 +14,14 @@ import numpy as np
 from msgspec import structs
 
 from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.disclosure import Cells
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import IdIndex, Ids, name_some, parse_ids
 from fedforget.clustering.owner import OwnedClusters, Owner
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
+from fedforget.configuration import Configuration
 from fedforget.digests import Digest
 from fedforget.errors import DuplicateIdError, UnknownIdError
 from fedforget.local_clusters import clusters_of as local_clusters_of
@@ -33,6 +35,8 @@ from fedforget.parties.gate import Gate
 from fedforget.parties.joined import Joined
 from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
+from fedforget.parties.policy import SitePolicy
+from fedforget.parties.preview import Preview, Verdict
 from fedforget.parties.store import (
     SCHEMA,
     Clusters,
@@ -45,6 +49,7 @@ from fedforget.parties.store import (
     keys_of_stored,
 )
 from fedforget.parties.stored_records import (
+    StoredClusters,
     StoredRecords,
     clustered_in_place,
     clusters_of,
@@ -60,6 +65,7 @@ from fedforget.protocol.client_ledger import (
     Followed,
     InputFixed,
     Leaving,
+    digest_of_input,
     dump,
     load,
 )
@@ -86,7 +92,7 @@ SECRET = "records.key"
 FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
 
-_VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in")
+_VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in", "approved")
 """The single values that a client's store holds, beside the salts of requests."""
 
 _NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
@@ -142,6 +148,7 @@ class ClientParty:
             read_key(folder / SECRET, 16, "restore it; without it the clusters would change")
         )
         self._protocol: ClientSide | None = None
+        self.policy = SitePolicy.read(folder)
         # The store first: of a directory of an earlier version, it says what to do.
         self.store = Store(folder / STORE)
         try:
@@ -249,6 +256,7 @@ class ClientParty:
                 " back, make a new one (client init) and have the server enrol it. If it stays"
                 " away, the server takes it off the list (server enrol --gone)"
             )
+        self.policy.check_join(federation, len(membership))
         check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
         if is_in_force(lists, new):
             lists = lists[:-1]
@@ -700,9 +708,59 @@ class ClientParty:
         """The membership lists that were adopted, in their order."""
         return [SignedMembership.parse(data).membership for data in self.store.lists_after(0)]
 
+    def _reportable(self) -> StoredClusters:
+        """The clusters that are stored, with the records."""
+        clusters = self.store.clusters(self._n_features)
+        records = self._records(len(clusters.seed_ids))
+        return StoredClusters(records, clusters)
+
+    @property
+    def reporting(self) -> Configuration:
+        """The public parameters with the rules that this site's policy makes stricter."""
+        return replace(self.config, rules=self.policy.rules(self._joined()))
+
+    def cells(self) -> Cells:
+        """The clusters that the client reports, under the rules of the federation and the site."""
+        return self.reporting.cells_of(self._reportable())
+
     def histogram(self) -> Histogram:
         """What the client would like to be counted with."""
-        return self.config.histogram_of(self.store.clusters(self._n_features))
+        return self.reporting.histogram_of(self._reportable())
+
+    def _offered(self) -> Histogram | None:
+        """What a round may take; None if it must do with what was counted last."""
+        preview = self.preview()
+        if preview.verdict.problems:
+            self.policy.check_round(self._joined(), len(self.lists()[-1]))
+        return preview.reported if preview.verdict.goes else None
+
+    def preview(self) -> Preview:
+        """What the next round would take, beside what was counted last."""
+        federation, ledger = self._joined(), self.ledger()
+        clusters = self._reportable()
+        config = self.reporting
+        cells, reported = config.cells_of(clusters), config.histogram_of(clusters)
+        approved = self.store.get("approved") == digest_of_input(reported)
+        verdict = Verdict(
+            tuple(self.policy.problems(federation, len(self.lists()[-1]))),
+            needs_approval=self.policy.approval,
+            approved=approved,
+        )
+        smallest = int(cells.sizes[cells.sizes > 0].min()) if (cells.sizes > 0).any() else None
+        dissolved = int((clusters.sizes > 0).sum()) - int((cells.sizes > 0).sum())
+        records = int(clusters.sizes.sum())
+        return Preview(records, smallest, dissolved, reported, ledger.base, verdict)
+
+    def approve(self, digest: str) -> None:
+        """Approve what was previewed; it must still be what a round would take."""
+        found = self.preview().digest
+        if digest != found:
+            raise ClientError(
+                f"the digest {digest[:16]} is not that of what the next round would take now"
+                f" ({found[:16]}): run client preview again, and look at what has changed"
+            )
+        with self.store.transaction():
+            self.store.put("approved", bytes.fromhex(digest))
 
     @property
     def protocol(self) -> ClientSide:
@@ -716,7 +774,7 @@ class ClientParty:
                 self.identity,
                 federation.protocol_federation(),
                 lists,
-                self.histogram,
+                self._offered,
                 self.ledger(),
                 self.store,
             )

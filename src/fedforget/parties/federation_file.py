@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
+from fedforget.clustering.disclosure import NO_RULES, ReportRules
 from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.clustering.grid import SMALLEST_STEP, Grid, Scale
 from fedforget.clustering.prf import Secret
@@ -24,6 +25,7 @@ from fedforget.configuration import Configuration, Representatives, ServerPoints
 from fedforget.digests import Digest
 from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, read_text
+from fedforget.parties.disclosure import DisclosurePart
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy, too_demanding
 from fedforget.protocol.keys import PublicKey
@@ -85,6 +87,8 @@ class FederationFile:
     model: ModelPart
     protocol: ProtocolPart
     features: tuple[Feature, ...]
+    disclosure: DisclosurePart | None = None
+    """Files of earlier versions have none: everything is reported and published as it is."""
 
     # -- reading and writing -------------------------------------------------------------------
 
@@ -119,13 +123,20 @@ class FederationFile:
             f"identifier = {_toml(self.identifier)}",
             f"server_key = {_toml(self.server_key)}",
         ]
-        for title, part in (("model", self.model), ("protocol", self.protocol)):
+        for title, part in self._parts():
             lines += ["", f"[{title}]"]
             lines += [f"{one.name} = {_toml(getattr(part, one.name))}" for one in fields(part)]
         for feature in self.features:
             lines += ["", "[[features]]"]
             lines += [f"{key} = {_toml(value)}" for key, value in vars(feature).items()]
         return "\n".join(lines) + "\n"
+
+    def _parts(self) -> list[tuple[str, Any]]:
+        """The sections that there are, with their titles."""
+        parts: list[tuple[str, Any]] = [("model", self.model), ("protocol", self.protocol)]
+        if self.disclosure is not None:
+            parts.append(("disclosure", self.disclosure))
+        return parts
 
     # -- what follows from it ------------------------------------------------------------------
 
@@ -134,7 +145,7 @@ class FederationFile:
         flat: dict[str, Any] = {
             key: getattr(self, key) for key in ("name", "identifier", "server_key")
         }
-        for title, part in (("model", self.model), ("protocol", self.protocol)):
+        for title, part in self._parts():
             flat |= {f"{title}.{key}": value for key, value in vars(part).items()}
         flat["features"] = len(self.features)
         for number, feature in enumerate(self.features, 1):
@@ -160,9 +171,15 @@ class FederationFile:
     def feature_names(self) -> list[str]:
         return [feature.name for feature in self.features]
 
+    @property
+    def rules(self) -> ReportRules:
+        """What clients may report."""
+        return NO_RULES if self.disclosure is None else self.disclosure.rules
+
     def configuration(self) -> Configuration:
         """The public parameters, as the mathematics wants them."""
         seed = Secret(bytes.fromhex(self.model.public_seed))
+        disclosure = self.disclosure
         bounds = np.array([(feature.low, feature.high) for feature in self.features])
         return Configuration(
             n_clusters=self.model.n_clusters,
@@ -181,6 +198,8 @@ class FederationFile:
             max_iter=self.model.max_iter,
             tol=0.0,
             public_seed=seed,
+            rules=self.rules,
+            published_step=None if disclosure is None else disclosure.published_step or None,
         )
 
     def protocol_federation(self) -> Federation:
@@ -264,6 +283,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "protocol.minimum": (2, 10**5),
     "protocol.first_capacity": (1, 10**6),
     "protocol.deadline": (0.001, 10**6),
+    "disclosure.min_cell": (1, 10**6),
+    "disclosure.min_records": (1, 10**9),
+    "disclosure.count_step": (1, 10**6),
+    "disclosure.published_step": (0.0, 1.0),
 }
 _KINDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 _HEX = {"identifier": 16, "server_key": 32, "model.public_seed": 16}
@@ -284,7 +307,7 @@ class _Reader:
             advice = f"{earlier} `server init`" if version == 1 else ""
             raise self.error("version", f"must be {VERSION}, got {_quoted(version)}{advice}")
         known = {"version", "name", "identifier", "server_key", "model", "protocol", "features"}
-        self.no_others(data, known, "")
+        self.no_others(data, known | {"disclosure"}, "")
         result = FederationFile(
             name=self.value(data, "name", str, ""),
             identifier=self.value(data, "identifier", str, ""),
@@ -292,6 +315,7 @@ class _Reader:
             model=self.part(data, "model", ModelPart),
             protocol=self.part(data, "protocol", ProtocolPart),
             features=self.features(data),
+            disclosure=self.disclosure(data),
         )
         with self.explained("name"):
             check_name(result.name)
@@ -308,6 +332,15 @@ class _Reader:
         hints = get_type_hints(kind)
         self.no_others(section, set(hints), f"{title}.")
         return kind(**{key: self.value(section, key, hints[key], f"{title}.") for key in hints})
+
+    def disclosure(self, data: dict[str, Any]) -> DisclosurePart | None:
+        if "disclosure" not in data:
+            return None
+        found: DisclosurePart = self.part(data, "disclosure", DisclosurePart)
+        if 0.0 < found.published_step < SMALLEST_STEP:
+            problem = f"must be 0 or at least {SMALLEST_STEP:g}, got {found.published_step!r}"
+            raise self.error("disclosure.published_step", problem)
+        return found
 
     def features(self, data: dict[str, Any]) -> tuple[Feature, ...]:
         entries = data.get("features")
@@ -412,4 +445,4 @@ class _Reader:
         return None
 
 
-_PATH = re.compile(r"(?:(model|protocol|features)(?:\[(\d+)\])?\.)?(.*)", re.DOTALL)
+_PATH = re.compile(r"(?:(model|protocol|disclosure|features)(?:\[(\d+)\])?\.)?(.*)", re.DOTALL)

@@ -142,7 +142,8 @@ def issue(
             time=request.time,
             records=request.records,
             digests=None if request.digests is None else tuple(request.digests),
-            seeds_drawn_again_from=request.reseeded,
+            # Whether a record was a seed says something of how few there are beside it.
+            seeds_drawn_again_from=request.reseeded if federation.rules.are_off else None,
         ),
         round=round_number,
         membership=membership,

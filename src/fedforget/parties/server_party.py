@@ -350,8 +350,10 @@ class ServerParty:
             "bytes_from_a_client": max(
                 (size for party, size in traffic.sent.items() if party != "server"), default=0
             ),
-            "changed_bins": len(result.total),
         }
+        if self.config.published_step is None:
+            # The log is public, and this tells of changes that the published model does not show.
+            entry["changed_bins"] = len(result.total)
         if result.left:
             entry["left"] = list(result.left)
         if waiting:
@@ -490,15 +492,19 @@ class ServerParty:
 
     def sizes(self) -> list[int]:
         """How many records each cluster of the model counts."""
-        model = self.model()
+        model, aggregate = self.model(), self.aggregate()
+        if self.config.published_step is not None:
+            labels = self.config.nearest_centres(aggregate.points(), model)
+            counted = np.bincount(labels, aggregate.counts(), minlength=len(model.centres))
+            return [int(size) for size in counted]
         # The labels are those of weighted bins, or of the points drawn in them, one a record.
         uniform = self.config.server_points == "uniform"
-        weights = np.ones(len(model.labels)) if uniform else self.aggregate().counts()
+        weights = np.ones(len(model.labels)) if uniform else aggregate.counts()
         counted = np.bincount(model.labels, weights, minlength=len(model.centres))
         return [int(size) for size in counted]
 
     def centres(self) -> tuple[Floats, Floats]:
-        """The centres, in the clustered space and in the original units."""
+        """The published centres, in the clustered space and in the original units."""
         return self.config.centres_of(self.model())
 
     def status(self) -> dict[str, Any]:

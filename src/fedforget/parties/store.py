@@ -22,6 +22,7 @@ from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import encode_id
 from fedforget.clustering.prf import Keys, Secret, keys_of_messages
+from fedforget.clustering.records import rows_labelled
 from fedforget.parties.database import Database, Schema, StoreError
 
 __all__ = ["Clusters", "Store", "StoreError"]
@@ -295,6 +296,14 @@ class Store(Database):
             data = self.execute("SELECT labels FROM part WHERE part = ?", (part,))[0][0]
             out[here] = np.frombuffer(data, dtype="<i4")[slots]
         return out
+
+    def rows_labelled(self, clusters: Ints) -> Ints:
+        """The rows of all records in some local clusters."""
+        found = [np.empty(0, dtype=np.int64)]
+        for part, data in self.execute("SELECT part, labels FROM part ORDER BY part"):
+            slots = rows_labelled(np.frombuffer(data, dtype="<i4"), clusters)
+            found.append(part * MOST_SLOTS + slots)
+        return np.concatenate(found)
 
     def set_labels(self, rows: RowNumbers, labels: Labels) -> None:
         """Set the local cluster of some records."""

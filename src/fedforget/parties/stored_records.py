@@ -71,6 +71,9 @@ class StoredRecords:
             raise _foreign_clusters(self.store)
         return labels
 
+    def labelled(self, seeds: Ints) -> Ints:
+        return self.store.rows_labelled(seeds)
+
     def settle(self, rows: Ints, label: Labels, d2: Floats) -> None:
         """Distances are not stored: a draw computes them again."""
         self.store.set_labels(rows, label)
@@ -121,7 +124,41 @@ class StoredRecords:
         self.store.set_labels(self._rows[changed], table.label[changed])
 
 
-class StoredLloydClusters:
+class StoredClusters:
+    """Clusters as they are stored, with their records: enough to report of them.
+
+    Parameters
+    ----------
+    records : the records.
+    found : the clusters that are stored for them.
+    """
+
+    def __init__(self, records: StoredRecords, found: Clusters) -> None:
+        self.records = records
+        self._found = found
+
+    @property
+    def centres(self) -> Floats:
+        return self._found.centres
+
+    @property
+    def sizes(self) -> Ints:
+        return self._found.sizes
+
+    @property
+    def sums(self) -> Ints:
+        return self._found.sums
+
+    def labels_of(self, rows: Ints) -> Labels:
+        """The clusters of some records."""
+        return self.records.labels_of(rows)
+
+    def members_of(self, clusters: Ints) -> Ints:
+        """The rows of all records that belong to some clusters."""
+        return self.records.labelled(clusters)
+
+
+class StoredLloydClusters(StoredClusters):
     """Clusters by K-means of the records' owner, run again with every change.
 
     Trajectories are never stored: they would take longer to write and to read than a run.
@@ -138,7 +175,7 @@ class StoredLloydClusters:
     ) -> None:
         self.records = records
         self.task = task
-        self._found = self._run() if stored is None else stored
+        super().__init__(records, self._run() if stored is None else stored)
 
     def _run(self) -> Clusters:
         """Cluster all records; their labels are stored."""
@@ -162,22 +199,6 @@ class StoredLloydClusters:
     def seed_ids(self) -> Ids:
         """The seeds' ids, in the order of drawing."""
         return np.array(self._found.seed_ids, dtype=np.bytes_)
-
-    @property
-    def centres(self) -> Floats:
-        return self._found.centres
-
-    @property
-    def sizes(self) -> Ints:
-        return self._found.sizes
-
-    @property
-    def sums(self) -> Ints:
-        return self._found.sums
-
-    def labels_of(self, rows: Ints) -> Labels:
-        """The clusters of some records."""
-        return self.records.labels_of(rows)
 
     def first_lost(self, rows: Ints) -> int | None:
         """The first step whose seed is among these rows; None if the seeds would stand."""

@@ -116,7 +116,8 @@ class ClientLedger(Struct, frozen=True):
 class InputFixed(Struct, frozen=True):
     """The client has fixed its input for an attempt: whatever it holds now travels with it.
 
-    There is none where a client that waits to leave sends once more what was counted before.
+    There is none where a client sends once more what was counted before: because it waits to leave,
+    or because its owner holds something newer back.
     """
 
     attempt: int

@@ -134,7 +134,8 @@ class ClientSide:
     name, identity : who this is.
     federation : what all parties agree on.
     lists : the membership lists that this client has adopted, in their order.
-    current : gives the histogram that the client would like to be counted with.
+    current : gives the histogram that the client would like to be counted with; None if it is to be
+        counted as it was before.
     ledger : what is remembered from before; without it, the client begins where the first of
         the lists says.
     archive : commits and lists that a server may have lost.
@@ -147,7 +148,7 @@ class ClientSide:
         identity: Identity,
         federation: Federation,
         lists: Sequence[Membership],
-        current: Callable[[], Histogram],
+        current: Callable[[], Histogram | None],
         ledger: ClientLedger | None = None,
         archive: Archive | None = None,
         entropy: Entropy = os.urandom,
@@ -464,7 +465,9 @@ class ClientSide:
         ledger = replace(ledger, seen=context.attempt, pending=pending)
         secrets = self._secrets(context, pending)
         body = Advertise(secrets.sharing.public.data, secrets.masking.public.data)
-        if not self._waits_to_leave(ledger, context):
+        # Where what was counted is counted once more, no request travels with it.
+        held_back = pending.plain_input is ledger.base
+        if not held_back and not self._waits_to_leave(ledger, context):
             events.append(InputFixed(context.attempt))
         return Advertised(context), ledger, body, tuple(events)
 
@@ -568,7 +571,7 @@ class ClientSide:
         if leaving is None:
             if self.name in listed:
                 raise ChangedParticipantsError(f"{self.name} does not leave")
-            return self._current().copy()
+            return self._wanted(ledger)
         if self.name not in listed:
             if self.name not in (ledger.place.counted or {}):
                 sent = ledger.pending
@@ -587,7 +590,7 @@ class ClientSide:
             # is not known what is counted, what it has comes closest.
             if ledger.base is not None:
                 return ledger.base
-            current = self._current().copy()
+            current = self._wanted(ledger)
             if not len(current) and not leaving.alone:
                 raise AloneError(
                     f"{self.name} waits to leave, has erased its records and does not know what is"
@@ -606,6 +609,17 @@ class ClientSide:
                 " accepts that)"
             )
         return empty
+
+    def _wanted(self, ledger: ClientLedger) -> Histogram:
+        """What its owner gives, or once more what was counted."""
+        current = self._current()
+        if current is not None:
+            return current.copy()
+        if ledger.base is None:
+            raise FullRoundNeededError(
+                f"what is counted of {self.name} is not known here, and nothing else may be counted"
+            )
+        return ledger.base
 
     def _waits_to_leave(self, ledger: ClientLedger, context: Context) -> bool:
         """Whether this attempt counts once more what was counted before, and nothing newer."""

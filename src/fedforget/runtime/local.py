@@ -19,6 +19,7 @@ from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import Found, IdIndex, Ids, encode_id, keys_of_ids
 from fedforget.clustering.lattice_kmeans import ServerModel
+from fedforget.clustering.losses import induced_labels
 from fedforget.clustering.owner import Change, Owner
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
@@ -274,10 +275,25 @@ class LocalFederation:
         parallel = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")
         return list(parallel(joblib.delayed(work)(item) for item in items))
 
-    def global_of_local(self, client: SimulatedClient) -> Labels:
-        """The server's cluster of each of a client's clusters, by its representative."""
-        points = self.config.representatives_of(client.owner.clusters)
-        return nearest(self.config.coordinates_of(points), self.model.centres)[0]
+    def induced_labels(self, client: SimulatedClient, centres: Floats) -> Labels:
+        """The cluster of each of a client's records, through its local cluster.
+
+        Where a record is not reported, its cluster is that of the nearest of the centres.
+        """
+        clusters = client.owner.clusters
+        cells = self.config.cells_of(clusters)
+        points = self.config.representatives_of(cells)
+        counted = self.config.rules.rounded(cells.sizes) > 0
+        local = cells.labels_of(clusters, np.arange(len(client.owner)))
+        unreported = local < 0
+        unreported[~unreported] = ~counted[local[~unreported]]
+        if not unreported.any():
+            return induced_labels(local, self.config.nearest_centres(points, self.model))
+        labels = nearest(client.owner.records.values, centres)[0]
+        reported = ~unreported
+        global_of_local = self.config.nearest_centres(points, self.model)
+        labels[reported] = induced_labels(local[reported], global_of_local)
+        return labels
 
 
 def _forget_at(request: tuple[SimulatedClient, Ints]) -> Change:

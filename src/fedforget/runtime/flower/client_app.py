@@ -17,6 +17,7 @@ from flwr.common import log
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.errors import ClientError
 from fedforget.protocol.errors import MalformedError, ProtocolError
 from fedforget.runtime.flower.envelope import AttemptMemory, checked, forget, seal_for
 from fedforget.runtime.flower.patience import patiently
@@ -47,8 +48,10 @@ def deliver(message: Message, context: Context) -> Message:
         # These speak of names, epochs and rounds, which the server knows.
         reply = _refused(type(error).__name__, shown(error), shown(error))
     except FedforgetError as error:
-        # These may name files of this machine: they are for its own log.
-        reply = _refused(type(error).__name__, ELSEWHERE, shown(error))
+        # These may name files of this machine: they are for its own log.  That a site has a policy,
+        # and that it forbids something, is its own affair, too.
+        kind = ClientError if isinstance(error, ClientError) else type(error)
+        reply = _refused(kind.__name__, ELSEWHERE, shown(error))
     except Exception as error:
         where = error.__traceback__
         while where is not None and where.tb_next is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from fedforget import __version__
 from fedforget.arrays import Floats, Ints
 from fedforget.parties.client_party import open_client
+from fedforget.parties.disclosure import DEFAULT
 from fedforget.runtime.driver import Watch
 from fedforget.runtime.flower.app_folder import write_app
 from fedforget.runtime.flower.network import Network, NetworkError
@@ -30,14 +31,15 @@ def simulate(
     rounds: int,
     forget: int,
     seed: int = 0,
+    disclosure: str = DEFAULT,
     watch: Watch = lambda what: None,
 ) -> list[dict[str, Any]]:
     """Set clients up in ``root``, and run rounds; the first is full, later ones are deltas.
 
     Parameters
     ----------
-    values, owners, n_clusters : as :func:`~fedforget.runtime.flower.trial.make_federation` takes
-        them.
+    values, owners, n_clusters, disclosure : as
+        :func:`~fedforget.runtime.flower.trial.make_federation` takes them.
     rounds : how many.
     forget : how many records, drawn from all clients, are forgotten before each later round.
     seed : of that draw.
@@ -50,7 +52,12 @@ def simulate(
         seconds of each stage.
     """
     make_federation(
-        root, values, owners, n_clusters=n_clusters, progress=lambda: watch("client ready")
+        root,
+        values,
+        owners,
+        n_clusters=n_clusters,
+        disclosure=disclosure,
+        progress=lambda: watch("client ready"),
     )
     write_app(root / "app", __version__, server=root / "server", clients=root / "clients")
     n_clients = int(owners.max()) + 1

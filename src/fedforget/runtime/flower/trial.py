@@ -12,6 +12,7 @@ from fedforget.arrays import Floats, Ints
 from fedforget.clustering.ids import Ids
 from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.disclosure import DEFAULT, first_capacity, preset
 from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.parties.tables import Table
@@ -46,7 +47,9 @@ def check_clients(n_clients: int) -> None:
         )
 
 
-def protocol_part(n_clients: int, minimum: int, deadline: float) -> ProtocolPart:
+def protocol_part(
+    n_clients: int, minimum: int, deadline: float, capacity: int = 16
+) -> ProtocolPart:
     """Values with which so many clients can run rounds.
 
     Two or three clients are so few that all of them must be there in every round.
@@ -57,7 +60,7 @@ def protocol_part(n_clients: int, minimum: int, deadline: float) -> ProtocolPart
         dropout = DROPOUT
     except PolicyError:
         dropout = 0.0
-    return ProtocolPart(dropout, COLLUDING, minimum, 16, deadline)
+    return ProtocolPart(dropout, COLLUDING, minimum, capacity, deadline)
 
 
 def make_federation(
@@ -69,6 +72,7 @@ def make_federation(
     step: float = 0.01,
     minimum: int = 3,
     deadline: float = 60.0,
+    disclosure: str = DEFAULT,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Make ``root/server`` and a directory in ``root/clients`` for each owner.
@@ -77,12 +81,13 @@ def make_federation(
     ----------
     values : (n, d), between 0 and 1.
     owners : the client of each record, from 0.  Record i has the id i.
-    n_clusters, step, minimum, deadline : as ``server init`` takes them; with fewer clients than
-        ``minimum``, all of them must be there.
+    n_clusters, step, minimum, deadline, disclosure : as ``server init`` takes them; with fewer
+        clients than ``minimum``, all of them must be there.
     progress : called when a client is ready.
     """
     n_clients = int(owners.max()) + 1
     check_clients(n_clients)
+    rules = preset(disclosure, step)
     features = [f"x{number}" for number in range(values.shape[1])]
     draft = FederationFile(
         name="trial",
@@ -100,8 +105,9 @@ def make_federation(
             max_iter=300,
             public_seed=os.urandom(16).hex(),
         ),
-        protocol=protocol_part(n_clients, minimum, deadline),
+        protocol=protocol_part(n_clients, minimum, deadline, first_capacity(rules)),
         features=tuple(Feature(name, 0.0, 1.0) for name in features),
+        disclosure=rules,
     )
     federation = ServerParty.create(root / "server", draft)
     width = len(str(n_clients - 1))
