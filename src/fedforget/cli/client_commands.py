@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from fedforget.parties.federation_file import FederationFile
+    from fedforget.parties.tables import Table
 
 app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
 
@@ -173,6 +177,61 @@ def import_(
             )
 
     show(result, as_json, in_words)
+
+
+@app.command()
+def sync(
+    folder: Folder,
+    table: Annotated[Path, typer.Argument(help="A .parquet, .csv, .feather, .arrow or .npz file.")],
+    id_column: Annotated[str, typer.Option("--id", help="The column with the records' ids.")],
+    max_removed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|PERCENT",
+            help="Refuse to remove more records than this.  [default: 5%, at least 10]",
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Let ids in that were forgotten before.")
+    ] = False,
+    new_columns: Annotated[
+        bool,
+        typer.Option("--new-columns", help="Columns of the last source may be missing."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would happen, with some ids.")
+    ] = False,
+    delimiter: Annotated[str, typer.Option(help="Of a CSV file.")] = ",",
+    encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
+    as_json: Json = False,
+) -> None:
+    """Make the records equal to those of a source, such as tonight's export.
+
+    New records are learnt, changed ones replaced, and those that the source has no longer are
+    forgotten by a request, with a salt and later a receipt. All of it happens, or nothing. A source
+    that is empty, that lacks a column of the last one, or that would remove too many records is
+    refused. Ids on the suppression list stay out and are counted.
+
+    With `--dry-run` the exit status is 1 if the source would be refused.
+
+    Example: `fedforget client sync aarhus/ tonight.parquet --id patient_id`
+    """
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.sync_command import run_sync
+    from fedforget.parties.sync import Brake, SyncRules
+
+    with plain_errors():
+        brake = Brake() if max_removed is None else Brake.parse(max_removed)
+    rules = SyncRules(brake, again=again, new_columns=new_columns, dry_run=dry_run)
+
+    def source_of(federation: FederationFile) -> Table:
+        from fedforget.parties.tables import Table
+
+        given = delimiter.replace("\\t", "\t")
+        names = federation.feature_names
+        return Table(table, names, id_column, delimiter=given, encoding=encoding)
+
+    run_sync(folder, source_of, rules, as_json)
 
 
 @app.command()

@@ -58,6 +58,7 @@ from fedforget.parties.stored_records import (
 )
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
+from fedforget.parties.sync import COLUMNS, Synced, Synchroniser, SyncRules, remember_columns
 from fedforget.parties.tables import ROWS_AT_A_TIME, Table
 from fedforget.protocol.client_ledger import (
     ClientLedger,
@@ -92,7 +93,9 @@ SECRET = "records.key"
 FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
 
-_VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in", "approved")
+_VALUES = (
+    "name", "federation", "ledger", "ledger_seal", "suppression", "let_in", "approved", COLUMNS,
+)  # fmt: skip
 """The single values that a client's store holds, beside the salts of requests."""
 
 _NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
@@ -329,8 +332,33 @@ class ClientParty:
                 mark = os.urandom(8).hex()
                 self.store.put("let_in", mark)
                 suppression.begin_forgiving(gate.forgiven, mark)
+            remember_columns(self.store, table.columns)
         kept_out = gate.kept_out
         return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
+
+    def sync(
+        self,
+        source: Table,
+        rules: SyncRules | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Synced:
+        """Make the records equal to those of a source, in one transaction.
+
+        Records that the source does not have are forgotten by a request.  Ids on the suppression
+        list stay out and are counted, unless they may come again.
+        """
+        self._joined()
+        work = Synchroniser(self.store, self.config, self._secret, self._owner, self._draw_afresh)
+        try:
+            with self._change() as suppression:
+                return work.run(source, rules or SyncRules(), suppression, progress)
+        except ErasureError as error:
+            if work.request is None:
+                raise
+            raise ErasureError(
+                f"request {work.request.name} is stored and its records are forgotten; but {error}"
+            ) from None
 
     def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> Keys:
         """Refuse an id that the file has had already; ``seen`` grows by those of this part."""

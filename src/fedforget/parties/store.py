@@ -242,6 +242,12 @@ class Store(Database):
                     out[at] = np.frombuffer(blob.read(size), dtype="<f8")
         return out
 
+    def set_values(self, rows: RowNumbers, values: Floats) -> None:
+        """Overwrite the values of some records where they are."""
+        content = np.ascontiguousarray(values, dtype="<f8")
+        for part, slots, here in _by_part(rows):
+            self._overwrite("number", part, slots, content[here].tobytes())
+
     def remove(self, rows: RowNumbers, n_features: int) -> None:
         """Erase records: ids, values and labels."""
         if len(rows):

@@ -58,6 +58,8 @@ class Table:
         self.delimiter = delimiter
         self.encoding = encoding
         self.n_rows: int | None = None
+        self.columns: list[str] | None = None
+        """The names of all columns, once the first part was read."""
         if not path.is_file():
             raise TableError(f"{path}: there is no such file")
         if id_column in self.features:
@@ -118,6 +120,7 @@ class Table:
         return f"{self.path}: row {row + 1}, column {self.features[column]!r}"
 
     def _check_columns(self, names: Sequence[str]) -> None:
+        self.columns = list(names)
         wanted = [self.id_column, *self.features]
         missing = [name for name in wanted if name not in names]
         if missing:
