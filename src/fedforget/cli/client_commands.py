@@ -16,6 +16,7 @@ app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(help="The client's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AsIs = Annotated[bool, typer.Option("--ids-as-is", help="White space around an id is part of it.")]
 
 
 @app.command()
@@ -236,11 +237,21 @@ def sync(
 
 @app.command()
 def forget(
-    folder: Folder,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER...", help="The client's directory; several with --ignore-missing."
+        ),
+    ],
     ids: Annotated[list[str] | None, typer.Option("--ids", help="An id; once for each.")] = None,
     ids_file: Annotated[
-        str | None, typer.Option(help="A file with ids, one a line; - for standard input.")
+        str | None, typer.Option(help="A file with ids, one per line; - for standard input.")
     ] = None,
+    ignore_missing: Annotated[
+        bool,
+        typer.Option("--ignore-missing", help="Forget those that are held, and say which are not."),
+    ] = False,
+    ids_as_is: AsIs = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would happen.")
@@ -253,63 +264,27 @@ def forget(
     a receipt covers. It is kept here until the receipt is written out; `client requests` shows
     it.
 
+    With `--ignore-missing` a list may name ids that are not held, as that of a whole study does.
+    It can be repeated: where nothing is held, there is no request, and the exit status is 0.
+    Several directories are taken one after the other, each whole or not at all; if one of them
+    cannot forget, the others do, and the exit status is 1.
+
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
+
+    Example: `fedforget client forget aarhus/ bologna/ --ids-file withdrawn.txt --ignore-missing`
     """
-    from fedforget.cli.console import console, number_of, plain_errors, safe, show
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.forget_command import run_forget
     from fedforget.cli.given_files import read_ids
-    from fedforget.parties.client_party import open_client
 
     with plain_errors():
         wanted = list(ids or [])
         if ids_file is not None:
-            wanted += read_ids(sys.stdin if ids_file == "-" else Path(ids_file))
-        with open_client(folder) as party:
-            plan = party.forget(wanted, dry_run=True)
-            records = number_of(plan.records, "record")
-            redraw = (
-                f"seeds are drawn again from number {plan.reseeded}"
-                if plan.reseeded
-                else "all seeds stand"
-            )
-            if dry_run:
-                preview = {"records": plan.records, "reseeded": plan.reseeded, "erased": False}
-                show(preview, as_json, lambda: console.print(f"{records}; {redraw}."))
-                return
-            if not yes:
-                _ask(f"Erase {records} of {party.name} for good?", as_json)
-            done = party.forget(wanted)
-    result = {
-        "request": done.request,
-        "records": done.records,
-        "reseeded": done.reseeded,
-        "salt": done.salt,
-        "erased": True,
-    }
-
-    def in_words() -> None:
-        console.print(f"[bold green]{records} erased[/]; {redraw}.")
-        console.print(f"Request {safe(done.request)}, salt [bold]{safe(done.salt)}[/bold]")
-        console.print(
-            "The salt is kept here until the receipt is written out; client requests shows it.",
-            soft_wrap=True,
-        )
-        console.print(
-            "The last committed histogram is kept until the next round commits; then there is a"
-            " receipt.",
-            soft_wrap=True,
-        )
-
-    show(result, as_json, in_words)
-
-
-def _ask(question: str, as_json: bool) -> None:
-    """Go on only if somebody says yes."""
-    from fedforget.errors import FedforgetError
-    from fedforget.text import visible
-
-    if as_json or not sys.stdin.isatty():
-        raise FedforgetError("nobody can be asked here: add --yes to erase")
-    typer.confirm(visible(question), abort=True)
+            place = sys.stdin if ids_file == "-" else Path(ids_file)
+            wanted += read_ids(place, as_is=ids_as_is)
+    run_forget(
+        folders, wanted, ignore_missing=ignore_missing, yes=yes, dry_run=dry_run, as_json=as_json
+    )
 
 
 @app.command()
@@ -359,13 +334,13 @@ def leave(
 
     Example: `fedforget client leave bologna/ --yes`
     """
-    from fedforget.cli.console import console, number_of, plain_errors, safe, show
+    from fedforget.cli.console import ask, console, number_of, plain_errors, safe, show
     from fedforget.parties.client_party import open_client
     from fedforget.protocol.rules import fewest_counted, fewest_together, group_with, groups_of
 
     with plain_errors(), open_client(folder) as party:
         if not yes:
-            _ask(f"Erase all records of {party.name} for good?", as_json)
+            ask(f"Erase all records of {party.name} for good?", as_json)
         erased = party.leave(alone=alone)
         name, federation = party.name, party.federation
         assert federation is not None
@@ -425,6 +400,7 @@ def recover(
             help="Ids of the erasures since the backup, one a line; - for standard input."
         ),
     ] = None,
+    ids_as_is: AsIs = False,
     nothing_to_forget: Annotated[
         bool,
         typer.Option("--nothing-to-forget", help="There were no erasures since the backup."),
@@ -454,7 +430,10 @@ def recover(
                 "say which erasures since the backup are to be made again: --ids-file FILE, or"
                 " --nothing-to-forget if there were none"
             )
-        ids = [] if ids_file is None else read_ids(sys.stdin if ids_file == "-" else Path(ids_file))
+        ids: list[str] = []
+        if ids_file is not None:
+            place = sys.stdin if ids_file == "-" else Path(ids_file)
+            ids = read_ids(place, as_is=ids_as_is)
         with open_client(folder) as party:
             result = party.recover(ids)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -89,6 +90,13 @@ def plain_errors() -> Iterator[None]:
     except FedforgetError as error:
         messages.print(f"[bold red]error:[/bold red] {safe(error)}", soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def ask(question: str, as_json: bool) -> None:
+    """Go on only if somebody says yes."""
+    if as_json or not sys.stdin.isatty():
+        raise FedforgetError("nobody can be asked here: add --yes to erase")
+    typer.confirm(visible(question), abort=True)
 
 
 def show(result: dict[str, Any], as_json: bool, in_words: Callable[[], None]) -> None:

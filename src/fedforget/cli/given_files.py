@@ -22,11 +22,17 @@ MAX_BYTES_OF_IDS = 1 << 30
 
 
 def verify_receipt(
-    path: Path, federation: Path, ids_file: Path | None, salt: str | None, as_json: bool
+    path: Path,
+    federation: Path,
+    ids_file: Path | None,
+    salt: str | None,
+    as_json: bool,
+    *,
+    ids_as_is: bool = False,
 ) -> None:
     """Check a receipt and say what it proves."""
     try:
-        ids = None if ids_file is None else read_ids(ids_file)
+        ids = None if ids_file is None else read_ids(ids_file, as_is=ids_as_is)
         proof = receipts.verify(
             receipts.read(path),
             FederationFile.read(federation),
@@ -58,16 +64,30 @@ def _salt(text: str) -> bytes:
         raise FedforgetError("the salt must be hexadecimal, as it was handed out") from None
 
 
-def read_ids(source: Path | TextIO) -> list[str]:
-    """Ids, one a line; empty lines are passed over."""
+def read_ids(source: Path | TextIO, *, as_is: bool = False) -> list[str]:
+    """Ids, one per line, as they are; empty lines are passed over.
+
+    A line ends in a line feed, with a carriage return before it or without.  White space around an
+    id is part of it, and hardly ever meant: such a line is refused unless ids are taken ``as_is``.
+    """
     if isinstance(source, Path):
-        text = read_text(source, MAX_BYTES_OF_IDS)
+        name, text = str(source), read_text(source, MAX_BYTES_OF_IDS)
     else:
+        name = "standard input"
         try:
-            text = source.read()
+            text = source.read().removeprefix("\ufeff")
         except UnicodeDecodeError:
             raise FedforgetError("standard input is not text") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    padded = [number for number, line in enumerate(lines, 1) if line != line.strip()]
+    if padded and not as_is:
+        more = f" and {len(padded) - 1} more" if len(padded) > 1 else ""
+        raise FedforgetError(
+            f"{name}: line {padded[0]}{more}: white space before or after the id. Ids are taken as"
+            " they are: remove the white space, or add --ids-as-is if it is part of the id; nothing"
+            " was done"
+        )
+    return [line for line in lines if line]
 
 
 def read_centroids(path: Path, features: list[str]) -> Floats:

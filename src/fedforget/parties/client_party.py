@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,12 +105,17 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What a request did.  The salt is kept until the receipt is written out."""
+    """What a request did.  The salt is kept until the receipt is written out.
+
+    ``held`` and ``not_held`` are the ids that it named.  Where none was held, there is no request.
+    """
 
     request: str
     records: int
     reseeded: int | None
     salt: str
+    held: tuple[int | str, ...] = ()
+    not_held: tuple[int | str, ...] = ()
 
 
 class WrittenReceipt(NamedTuple):
@@ -411,51 +416,66 @@ class ClientParty:
         table = RecordTable(clustered, ids, keys, np.arange(len(ids)))
         return local_clusters_of(self.config, self.name, table)
 
-    def forget(self, ids: Any, *, dry_run: bool = False) -> Forgotten:
-        """Erase records; when this returns they are gone, and the change waits for a round."""
+    def forget(self, ids: Any, *, dry_run: bool = False, ignore_missing: bool = False) -> Forgotten:
+        """Erase records; when this returns they are gone, and the change waits for a round.
+
+        With ``ignore_missing`` ids may be given that are not held, and ids may be given twice; a
+        call that finds none of them changes nothing.
+        """
         self._joined()
         wanted = _parsed(ids).tolist()
-        encoded = encoded_ids(wanted)
-        if not encoded:
+        named = dict(zip(encoded_ids(wanted), wanted, strict=True))
+        if not named:
             raise UnknownIdError("no ids were given; nothing was forgotten")
-        if len(set(encoded)) != len(encoded):
-            raise DuplicateIdError("an id was given twice; nothing was forgotten")
+        if len(named) != len(wanted) and not ignore_missing:
+            raise DuplicateIdError(
+                f"the id {_first_twice(wanted)!r} was given twice; nothing was forgotten"
+            )
         clusters = self.store.clusters(self._n_features)
-        held = self.store.rows_of([*encoded, *clusters.seed_ids])
-        missing = [one for one, key in zip(wanted, encoded, strict=True) if key not in held]
-        if missing:
+        places = self.store.rows_of([*named, *clusters.seed_ids])
+        held = {key: one for key, one in named.items() if key in places}
+        missing = tuple(one for key, one in named.items() if key not in places)
+        if missing and not ignore_missing:
             raise UnknownIdError(
-                f"{len(missing)} of {len(encoded)} ids are not held here: {name_some(missing)};"
+                f"{len(missing)} of {len(named)} ids are not held here: {name_some(missing)};"
                 " nothing was forgotten"
             )
-        owner = self._owner(clusters, held)
-        rows = np.array([held[one] for one in encoded], dtype=np.int64)
+        found = tuple(held.values())
+        if not held:
+            return Forgotten("", 0, None, "", found, missing)
+        owner = self._owner(clusters, places)
+        rows = np.array([places[one] for one in held], dtype=np.int64)
         if dry_run:
-            return Forgotten("", len(encoded), _from_one(owner.clusters.first_lost(rows)), "")
+            lost = _from_one(owner.clusters.first_lost(rows))
+            return Forgotten("", len(held), lost, "", found, missing)
         salt = os.urandom(receipts.SALT_BYTES)
-        request = self._erase(owner, rows, encoded, wanted, salt)
-        return Forgotten(request.name, len(encoded), request.reseeded, salt.hex())
+        not_held = len(missing) if ignore_missing else None
+        request = self._erase(owner, rows, held, salt, not_held)
+        return Forgotten(request.name, len(held), request.reseeded, salt.hex(), found, missing)
 
     def _erase(
         self,
         owner: Owner[StoredRecords],
         rows: Ints,
-        encoded: list[bytes],
-        wanted: list[int | str],
+        held: Mapping[bytes, int | str],
         salt: bytes,
+        not_held: int | None,
     ) -> Request:
-        """Erase records, and store the request that did it, in one transaction."""
-        digests = sorted(receipts.request_digest(salt, one) for one in wanted)
+        """Erase records, and store the request that did it, in one transaction.
+
+        ``held`` are their ids, encoded and as they were given.
+        """
+        digests = sorted(receipts.request_digest(salt, one) for one in held.values())
         request: Request | None = None
         try:
             with self._change() as suppression:
                 step = owner.forget(rows).redrawn_from
                 self.store.set_clusters(clusters_of(owner.clusters))
                 request = self.store.add_request(
-                    now(), len(digests), digests, salt, _from_one(step)
+                    now(), len(digests), digests, salt, _from_one(step), not_held
                 )
                 # Before the erasure is final: an id must never be gone and not on the list.
-                suppression.begin_forgetting(np.array(encoded, dtype=np.bytes_), request.name)
+                suppression.begin_forgetting(np.array(list(held), dtype=np.bytes_), request.name)
         except ErasureError as error:
             assert request is not None
             raise ErasureError(
@@ -703,7 +723,8 @@ class ClientParty:
         """What does not fit, beside the clusters."""
         tags = [one.tag for one in self.store.requests()]
         tags += [one.tag for one in self.store.receipts()]
-        values = (*_VALUES, *(f"salt_{tag}" for tag in tags))
+        kept = ("salt", "not_held")
+        values = (*_VALUES, *(f"{what}_{tag}" for tag in tags for what in kept))
         for table in self.store.strange_tables(SCHEMA, values):
             yield f"{STORE} holds something that fedforget did not make: {table}"
         for number in self.store.missing_requests():
@@ -933,6 +954,16 @@ def open_client(folder: Path) -> Iterator[ClientParty]:
 def _from_one(step: int | None) -> int | None:
     """A step as it is told to people: counted from 1."""
     return None if step is None else step + 1
+
+
+def _first_twice(ids: Sequence[int | str]) -> int | str:
+    """The first id that was there already; there must be one."""
+    seen: set[bytes] = set()
+    for one, key in zip(ids, encoded_ids(ids), strict=True):
+        if key in seen:
+            return one
+        seen.add(key)
+    raise AssertionError("every id is there once")
 
 
 def _parsed(ids: Any) -> Ids:
