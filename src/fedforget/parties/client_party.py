@@ -37,6 +37,8 @@ from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.policy import SitePolicy
 from fedforget.parties.preview import Preview, Verdict
+from fedforget.parties.sources.reader import ROWS_AT_A_TIME
+from fedforget.parties.sources.source import Source
 from fedforget.parties.store import (
     SCHEMA,
     Clusters,
@@ -58,7 +60,6 @@ from fedforget.parties.stored_records import (
 )
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
-from fedforget.parties.tables import ROWS_AT_A_TIME, Table
 from fedforget.protocol.client_ledger import (
     ClientLedger,
     Event,
@@ -271,7 +272,7 @@ class ClientParty:
 
     def import_table(
         self,
-        table: Table,
+        table: Source,
         *,
         replace: bool = False,
         again: bool = False,
@@ -287,11 +288,12 @@ class ClientParty:
             held = self.store.index()
             replaced = row = 0
             before, seen = len(held), IdIndex()
+            table.beside(held.keys())
             places, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
             for ids, values in table.parts():
                 table.check_inside(values, self.config.grid, row)
                 encoded = encoded_ids(ids.tolist())
-                keys = self._check_fresh(table, encoded, seen, row)
+                keys = self._check_fresh(table, encoded, seen)
                 row += len(encoded)
                 kept = gate.admitted(table, encoded)
                 encoded, values = [encoded[at] for at in kept], values[kept]
@@ -329,18 +331,24 @@ class ClientParty:
                 mark = os.urandom(8).hex()
                 self.store.put("let_in", mark)
                 suppression.begin_forgiving(gate.forgiven, mark)
-        kept_out = gate.kept_out
-        return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
+        return {
+            "added": added,
+            "replaced": replaced,
+            "kept_out": gate.kept_out,
+            "dropped": table.dropped,
+            "filled": sum(table.filled.values()),
+            "records": records,
+        }
 
-    def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> Keys:
-        """Refuse an id that the file has had already; ``seen`` grows by those of this part."""
+    def _check_fresh(self, table: Source, encoded: list[bytes], seen: IdIndex) -> Keys:
+        """Refuse an id that the source has had already; ``seen`` grows by those of this part."""
         keys = keys_of_stored(self._secret, np.array(encoded, dtype=np.bytes_))
         fresh = seen.put(keys, np.zeros(len(encoded), dtype=np.int64))
         if not fresh.all():
             at = int(fresh.argmin())
             raise DuplicateIdError(
-                f"{table.path}: the id {decoded_id(encoded[at])!r} is there twice (again in row"
-                f" {first + at + 1}); nothing was imported"
+                f"{table.place(at)}: the id {decoded_id(encoded[at])!r} is there twice; nothing was"
+                " imported"
             )
         return keys
 
@@ -390,8 +398,10 @@ class ClientParty:
         encoded = encoded_ids(wanted)
         if not encoded:
             raise UnknownIdError("no ids were given; nothing was forgotten")
-        if len(set(encoded)) != len(encoded):
-            raise DuplicateIdError("an id was given twice; nothing was forgotten")
+        again = _given_again(encoded)
+        if again:
+            some = name_some([wanted[at] for at in again])
+            raise DuplicateIdError(f"given twice: {some}; nothing was forgotten")
         clusters = self.store.clusters(self._n_features)
         held = self.store.rows_of([*encoded, *clusters.seed_ids])
         missing = [one for one, key in zip(wanted, encoded, strict=True) if key not in held]
@@ -905,6 +915,12 @@ def open_client(folder: Path) -> Iterator[ClientParty]:
 def _from_one(step: int | None) -> int | None:
     """A step as it is told to people: counted from 1."""
     return None if step is None else step + 1
+
+
+def _given_again(encoded: list[bytes]) -> list[int]:
+    """The positions of ids that were given before."""
+    first: dict[bytes, int] = {}
+    return [at for at, one in enumerate(encoded) if first.setdefault(one, at) != at]
 
 
 def _parsed(ids: Any) -> Ids:
