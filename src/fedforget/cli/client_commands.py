@@ -16,7 +16,7 @@ app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(help="The client's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-AsIs = Annotated[bool, typer.Option("--ids-as-is", help="White space around an id is part of it.")]
+AsIs = Annotated[bool, typer.Option("--ids-as-is", help="Take ids that are easily mistaken.")]
 
 
 @app.command()

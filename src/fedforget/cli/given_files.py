@@ -16,6 +16,7 @@ from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
 from fedforget.parties import receipts
 from fedforget.parties.federation_file import FederationFile
+from fedforget.parties.sources.alike import trouble_with
 from fedforget.text import json_text
 
 MAX_BYTES_OF_IDS = 1 << 30
@@ -68,7 +69,8 @@ def read_ids(source: Path | TextIO, *, as_is: bool = False) -> list[str]:
     """Ids, one per line, as they are; empty lines are passed over.
 
     A line ends in a line feed, with a carriage return before it or without.  White space around an
-    id is part of it, and hardly ever meant: such a line is refused unless ids are taken ``as_is``.
+    id is part of it, and hardly ever meant: like other ids that are mistaken for others, it is
+    refused unless ids are taken ``as_is``.
     """
     if isinstance(source, Path):
         name, text = str(source), read_text(source, MAX_BYTES_OF_IDS)
@@ -79,13 +81,13 @@ def read_ids(source: Path | TextIO, *, as_is: bool = False) -> list[str]:
         except UnicodeDecodeError:
             raise FedforgetError("standard input is not text") from None
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    padded = [number for number, line in enumerate(lines, 1) if line != line.strip()]
-    if padded and not as_is:
-        more = f" and {len(padded) - 1} more" if len(padded) > 1 else ""
+    wrong = {} if as_is else {at: trouble_with(line) for at, line in enumerate(lines, 1) if line}
+    first = next((at for at, trouble in wrong.items() if trouble is not None), None)
+    if first is not None:
         raise FedforgetError(
-            f"{name}: line {padded[0]}{more}: white space before or after the id. Ids are taken as"
-            " they are: remove the white space, or add --ids-as-is if it is part of the id; nothing"
-            " was done"
+            f"{name}: the id in line {first} {wrong[first]}. Ids are taken as they are, so another"
+            " record may be meant: mend the line, or add --ids-as-is if it is right; nothing was"
+            " forgotten"
         )
     return [line for line in lines if line]
 

@@ -99,7 +99,7 @@ def verify(
     ] = None,
     salt: Annotated[str | None, typer.Option(help="The salt of the request, hexadecimal.")] = None,
     ids_as_is: Annotated[
-        bool, typer.Option("--ids-as-is", help="White space around an id is part of it.")
+        bool, typer.Option("--ids-as-is", help="Take ids that could be mistaken for others.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

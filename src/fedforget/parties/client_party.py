@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +37,8 @@ from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.policy import SitePolicy
 from fedforget.parties.preview import Preview, Verdict
+from fedforget.parties.sources.reader import ROWS_AT_A_TIME
+from fedforget.parties.sources.source import Source
 from fedforget.parties.store import (
     SCHEMA,
     Clusters,
@@ -59,7 +61,6 @@ from fedforget.parties.stored_records import (
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
 from fedforget.parties.sync import COLUMNS, Synced, Synchroniser, SyncRules, remember_columns
-from fedforget.parties.tables import ROWS_AT_A_TIME, Table
 from fedforget.protocol.client_ledger import (
     ClientLedger,
     Event,
@@ -279,7 +280,7 @@ class ClientParty:
 
     def import_table(
         self,
-        table: Table,
+        table: Source,
         *,
         replace: bool = False,
         again: bool = False,
@@ -295,11 +296,12 @@ class ClientParty:
             held = self.store.index()
             replaced = row = 0
             before, seen = len(held), IdIndex()
+            table.beside(held.keys())
             places, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
             for ids, values in table.parts():
                 table.check_inside(values, self.config.grid, row)
                 encoded = encoded_ids(ids.tolist())
-                keys = self._check_fresh(table, encoded, seen, row)
+                keys = self._check_fresh(table, encoded, seen)
                 row += len(encoded)
                 kept = gate.admitted(table, encoded)
                 encoded, values = [encoded[at] for at in kept], values[kept]
@@ -338,12 +340,18 @@ class ClientParty:
                 self.store.put("let_in", mark)
                 suppression.begin_forgiving(gate.forgiven, mark)
             remember_columns(self.store, table.columns)
-        kept_out = gate.kept_out
-        return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
+        return {
+            "added": added,
+            "replaced": replaced,
+            "kept_out": gate.kept_out,
+            "dropped": table.dropped,
+            "filled": sum(table.filled.values()),
+            "records": records,
+        }
 
     def sync(
         self,
-        source: Table,
+        source: Source,
         rules: SyncRules | None = None,
         *,
         progress: Progress | None = None,
@@ -365,15 +373,15 @@ class ClientParty:
                 f"request {work.request.name} is stored and its records are forgotten; but {error}"
             ) from None
 
-    def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> Keys:
-        """Refuse an id that the file has had already; ``seen`` grows by those of this part."""
+    def _check_fresh(self, table: Source, encoded: list[bytes], seen: IdIndex) -> Keys:
+        """Refuse an id that the source has had already; ``seen`` grows by those of this part."""
         keys = keys_of_stored(self._secret, np.array(encoded, dtype=np.bytes_))
         fresh = seen.put(keys, np.zeros(len(encoded), dtype=np.int64))
         if not fresh.all():
             at = int(fresh.argmin())
             raise DuplicateIdError(
-                f"{table.path}: the id {decoded_id(encoded[at])!r} is there twice (again in row"
-                f" {first + at + 1}); nothing was imported"
+                f"{table.place(at)}: the id {decoded_id(encoded[at])!r} is there twice; nothing was"
+                " imported"
             )
         return keys
 
@@ -427,10 +435,10 @@ class ClientParty:
         named = dict(zip(encoded_ids(wanted), wanted, strict=True))
         if not named:
             raise UnknownIdError("no ids were given; nothing was forgotten")
-        if len(named) != len(wanted) and not ignore_missing:
-            raise DuplicateIdError(
-                f"the id {_first_twice(wanted)!r} was given twice; nothing was forgotten"
-            )
+        again = _given_again(encoded_ids(wanted))
+        if again and not ignore_missing:
+            some = name_some([wanted[at] for at in again])
+            raise DuplicateIdError(f"given twice: {some}; nothing was forgotten")
         clusters = self.store.clusters(self._n_features)
         places = self.store.rows_of([*named, *clusters.seed_ids])
         held = {key: one for key, one in named.items() if key in places}
@@ -956,14 +964,10 @@ def _from_one(step: int | None) -> int | None:
     return None if step is None else step + 1
 
 
-def _first_twice(ids: Sequence[int | str]) -> int | str:
-    """The first id that was there already; there must be one."""
-    seen: set[bytes] = set()
-    for one, key in zip(ids, encoded_ids(ids), strict=True):
-        if key in seen:
-            return one
-        seen.add(key)
-    raise AssertionError("every id is there once")
+def _given_again(encoded: list[bytes]) -> list[int]:
+    """The positions of ids that were given before."""
+    first: dict[bytes, int] = {}
+    return [at for at, one in enumerate(encoded) if first.setdefault(one, at) != at]
 
 
 def _parsed(ids: Any) -> Ids:

@@ -6,9 +6,9 @@ import numpy as np
 
 from fedforget.clustering.ids import name_some
 from fedforget.parties.errors import ClientError
+from fedforget.parties.sources.source import Source
 from fedforget.parties.store import decoded_id
 from fedforget.parties.suppression import SuppressionList
-from fedforget.parties.tables import Table
 
 
 class Gate:
@@ -38,7 +38,7 @@ class Gate:
         self.forgiven: list[bytes] = []
         self.kept_out = 0
 
-    def admitted(self, table: Table, encoded: list[bytes]) -> list[int]:
+    def admitted(self, table: Source, encoded: list[bytes]) -> list[int]:
         """Positions of the ids that may come in."""
         everybody = list(range(len(encoded)))
         if not self._entries or not encoded:

@@ -29,6 +29,7 @@ from fedforget.parties import receipts
 from fedforget.parties.errors import ClientError
 from fedforget.parties.gate import Gate
 from fedforget.parties.log import now
+from fedforget.parties.sources import Source
 from fedforget.parties.store import (
     Clusters,
     EncodedIds,
@@ -40,7 +41,6 @@ from fedforget.parties.store import (
 )
 from fedforget.parties.stored_records import StoredRecords, clusters_of
 from fedforget.parties.suppression import SuppressionList
-from fedforget.parties.tables import Table
 
 COLUMNS = "columns"
 """The value of a client's store that names the columns of its last source."""
@@ -196,7 +196,7 @@ class Comparison:
         self.kinds = {name: Kind() for name in ("added", "changed", "kept_out")}
         self.n_rows = 0
 
-    def take(self, source: Table, ids: Ids, values: Floats) -> None:
+    def take(self, source: Source, ids: Ids, values: Floats) -> None:
         """Compare some rows of the source with what is held."""
         source.check_inside(values, self._grid, self.n_rows)
         encoded = encoded_ids(ids.tolist())
@@ -209,7 +209,7 @@ class Comparison:
         self._compare(encoded, values, held, np.flatnonzero(admitted & (held >= 0)))
         self._add(encoded, values, keys, np.flatnonzero(admitted & (held < 0)))
 
-    def _look_up(self, source: Table, encoded: list[bytes], keys: Keys) -> Ints:
+    def _look_up(self, source: Source, encoded: list[bytes], keys: Keys) -> Ints:
         """Where each id is among those held, -1 if it is not; refuses one that comes twice."""
         n = len(self.rows)
         at = self._index.find(keys)
@@ -228,7 +228,7 @@ class Comparison:
             first = int(twice.argmax())
             raise DuplicateIdError(
                 f"{source.path}: the id {decoded_id(encoded[first])!r} is there twice (again in"
-                f" row {self.n_rows + first + 1}); nothing was changed"
+                f" {source.place(first)}); nothing was changed"
             )
         self.seen[at[known]] = True
         return at
@@ -305,7 +305,7 @@ class Synchroniser:
 
     def run(
         self,
-        source: Table,
+        source: Source,
         rules: SyncRules,
         suppression: SuppressionList,
         progress: Progress | None = None,
@@ -320,6 +320,9 @@ class Synchroniser:
             found.take(source, ids, values)
             if progress is not None:
                 progress(len(ids))
+        if found.n_rows and not rules.new_columns:
+            # Of several files, a later one may lack what the first one had.
+            self._check_columns(source)
         if found.n_rows == 0:
             raise SyncError(
                 f"{source.path} has no rows: a source that is empty by mistake would erase"
@@ -346,7 +349,7 @@ class Synchroniser:
 
     # -- brakes --------------------------------------------------------------------------------
 
-    def _check_columns(self, source: Table) -> None:
+    def _check_columns(self, source: Source) -> None:
         """Refuse a source that lacks columns: it is not what the last one was."""
         last: list[str] = self._store.get(COLUMNS, [])
         gone = [name for name in last if name not in (source.columns or ())]
@@ -377,7 +380,7 @@ class Synchroniser:
 
     def _make(
         self,
-        source: Table,
+        source: Source,
         found: Comparison,
         done: Synced,
         gate: Gate,
