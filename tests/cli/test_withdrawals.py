@@ -116,8 +116,9 @@ def test_an_id_is_taken_as_it_is_or_not_at_all(study: Path, line: str, trouble: 
 def test_lines_end_as_files_of_windows_do_and_nowhere_else(study: Path) -> None:
     (study / "w.txt").write_bytes("\ufeffA-8\r\n\r\nA\u20289\r\n".encode())
     plan = quick_answer(
-        study, "client", "forget", "aarhus", "--ids-file", "w.txt", *IGNORE, "--dry-run"
-    )
+        study, "client", "forget", "aarhus", "--ids-file", "w.txt", *IGNORE, "--ids-as-is",
+        "--dry-run",
+    )  # fmt: skip
     assert (plan["held"], plan["not_held"]) == (["A-8"], ["A\u20289"])
 
 

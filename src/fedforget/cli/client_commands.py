@@ -609,12 +609,29 @@ def approve(
 def labels(
     folder: Folder,
     model: Annotated[Path, typer.Option(help="Centroids that the server exported (.npz, .json).")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="A .csv or .parquet file to write.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--out", help="A .csv or .parquet file to write, or the .h5ad file of the cells."
+        ),
+    ],
+    key: Annotated[
+        str, typer.Option(help="Of an .h5ad file: the column of obs for the labels.")
+    ] = "fedforget",
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id", help="Of an .h5ad file: the column of obs with the ids, if any."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write each record's cluster.
 
+    Into an .h5ad file, which must be there, they are written as a categorical column of obs; cells
+    that are not held here have none. The file is replaced as a whole.
+
     Example: `fedforget client labels aarhus/ --model centroids.npz -o labels.csv`
+
+    Example: `fedforget client labels aarhus/ --model centroids.npz -o cells.h5ad`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.cli.given_files import read_centroids
@@ -627,10 +644,24 @@ def labels(
             raise ClientError("this client has not joined a federation: run client join first")
         centres = read_centroids(model, party.federation.feature_names)
         ids, found = party.labels(party.config.grid.to_clustered(centres))
-        write_table(out, {"id": ids, "cluster": found})
-    result = {"records": len(ids), "file": str(out)}
-    words = f"{len(ids)} labels written to [bold]{safe(out)}[/]"
-    show(result, as_json, lambda: console.print(words, soft_wrap=True))
+        result = {"records": len(ids), "file": str(out)}
+        if out.suffix.lower() == ".h5ad":
+            from fedforget.cli.cell_labels import write_cell_labels
+
+            done = write_cell_labels(out, ids, found, len(centres), key=key, id_column=id_column)
+            result |= {"key": key, **done._asdict()}
+        else:
+            write_table(out, {"id": ids, "cluster": found})
+
+    def in_words() -> None:
+        written = result.get("labelled", result["records"])
+        console.print(f"{written} labels written to [bold]{safe(out)}[/]", soft_wrap=True)
+        if result.get("without"):
+            console.print(f"{result['without']} cells of the file are not held here.")
+        if result.get("elsewhere"):
+            console.print(f"{result['elsewhere']} records are no cells of the file.")
+
+    show(result, as_json, in_words)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from fedforget.parties.sources.anndata_files import AnnDataReader
 from fedforget.parties.sources.arrow_files import ArrowReader, ArrowStreamReader, ParquetReader
 from fedforget.parties.sources.databases import query_reader
 from fedforget.parties.sources.npz_files import NpzReader
@@ -25,9 +26,10 @@ _TEXTS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 _ARROW = (".feather", ".arrow", ".ipc")
 _STREAMS = (".arrows",)
+ANNDATA = (".h5ad",)
 _WORKBOOKS = (".xlsx", ".xlsm")
 _DATABASES = (".db", ".sqlite", ".sqlite3", ".duckdb")
-_ENDINGS = ".parquet, .csv, .tsv (also .gz and .zst), .feather, .arrow, .arrows, .npz, .xlsx"
+_ENDINGS = ".parquet, .csv, .tsv (also .gz and .zst), .feather, .arrow, .arrows, .npz, .h5ad, .xlsx"
 
 _STREAM = b"\xff\xff\xff\xff"
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -176,6 +178,8 @@ def file_reader(path: Path, wanted: Wanted, options: SourceOptions) -> Reader:
             return ArrowStreamReader(name, wanted, path)
         if kind == ".npz":
             return NpzReader(name, wanted, path)
+        if kind in ANNDATA:
+            return AnnDataReader(name, wanted, path, options.features)
         if kind in _WORKBOOKS:
             return WorkbookReader(name, wanted, path, options.sheet)
     hint = "; save it as .xlsx" if kind in (".xls", ".xlsb", ".ods") else ""

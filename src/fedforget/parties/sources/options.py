@@ -20,6 +20,7 @@ class SourceOptions:
     decimal : the decimal sign of a text file.
     encoding : of a text file.
     sheet : the sheet of a workbook; None if it has only one.
+    features : the part of an AnnData file that holds the values, such as ``obsm/X_pca``.
     uri, sql : the address of a database, and the file with the query.
     missing : whether rows with missing values are refused or left out.
     fill : constants that stand for missing values, by the columns' names.
@@ -30,6 +31,7 @@ class SourceOptions:
     decimal: str = "."
     encoding: str = "utf-8"
     sheet: str | None = None
+    features: str | None = None
     uri: str | None = None
     sql: Path | None = None
     missing: Missing = "refuse"
