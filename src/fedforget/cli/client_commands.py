@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from fedforget.parties.federation_file import FederationFile
-    from fedforget.parties.tables import Table
+from fedforget.cli.source_options import GivenSource, takes_source, words_of
 
 app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
 
@@ -120,56 +118,55 @@ def join(
 
 
 @app.command("import")
+@takes_source
 def import_(
     folder: Folder,
-    table: Annotated[Path, typer.Argument(help="A .parquet, .csv, .feather, .arrow or .npz file.")],
-    id_column: Annotated[str, typer.Option("--id", help="The column with the records' ids.")],
+    source: GivenSource,
     replace: Annotated[
         bool, typer.Option("--replace", help="Forget records with the same ids first.")
     ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Let ids in that were forgotten before.")
     ] = False,
-    delimiter: Annotated[str, typer.Option(help="Of a CSV file.")] = ",",
-    encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
     as_json: Json = False,
 ) -> None:
-    """Import records: all of a table, or nothing if anything in it is wrong.
+    """Import records: all of a source, or nothing if anything in it is wrong.
 
     Columns are matched by the features' names; others are not read. Ids on the suppression list
-    stay out and are counted: they were forgotten, and the table is an old export. A patient who
+    stay out and are counted: they were forgotten, and the source is an old export. A patient who
     has come back is let in with `--again`.
 
+    Missing values are refused and counted, and so are ids that could be mistaken for others. A file
+    that changes while it is read is refused.
+
     Example: `fedforget client import aarhus/ patients.parquet --id patient_id`
+
+    Example: `fedforget client import aarhus/ --uri postgresql://warehouse/omop --sql cohort.sql
+    --id person_id --missing drop`
     """
-    from fedforget.cli.console import console, number_of, plain_errors, progress_bar, show
+    from fedforget.cli.console import console, number_of, plain_errors, progress_bar, safe, show
     from fedforget.parties.client_party import open_client
     from fedforget.parties.errors import ClientError
-    from fedforget.parties.tables import Table
 
     with plain_errors(), open_client(folder) as party:
         if party.federation is None:
             raise ClientError("this client has not joined a federation: run client join first")
-        source = Table(
-            table,
-            party.federation.feature_names,
-            id_column,
-            delimiter=delimiter.replace("\\t", "\t"),
-            encoding=encoding,
-        )
+        records = source.open(party.federation)
         with progress_bar("Importing", None, quiet=as_json) as bar:
             task = bar.task_ids[0]
             result = party.import_table(
-                source,
+                records,
                 replace=replace,
                 again=again,
-                progress=lambda n: bar.update(task, advance=n, total=source.n_rows),
+                progress=lambda n: bar.update(task, advance=n, total=records.n_rows),
             )
 
     def in_words() -> None:
         replaced = f" ({result['replaced']} replaced)" if result["replaced"] else ""
         added = number_of(result["added"], "record")
         console.print(f"{added} imported{replaced}; {result['records']} in all.")
+        for words in words_of(records):
+            console.print(safe(words), soft_wrap=True)
         if result["kept_out"]:
             console.print(
                 f"{number_of(result['kept_out'], 'id')} kept out: on the suppression list, because"
@@ -181,10 +178,10 @@ def import_(
 
 
 @app.command()
+@takes_source
 def sync(
     folder: Folder,
-    table: Annotated[Path, typer.Argument(help="A .parquet, .csv, .feather, .arrow or .npz file.")],
-    id_column: Annotated[str, typer.Option("--id", help="The column with the records' ids.")],
+    source: GivenSource,
     max_removed: Annotated[
         str | None,
         typer.Option(
@@ -202,8 +199,6 @@ def sync(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would happen, with some ids.")
     ] = False,
-    delimiter: Annotated[str, typer.Option(help="Of a CSV file.")] = ",",
-    encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
     as_json: Json = False,
 ) -> None:
     """Make the records equal to those of a source, such as tonight's export.
@@ -211,7 +206,8 @@ def sync(
     New records are learnt, changed ones replaced, and those that the source has no longer are
     forgotten by a request, with a salt and later a receipt. All of it happens, or nothing. A source
     that is empty, that lacks a column of the last one, or that would remove too many records is
-    refused. Ids on the suppression list stay out and are counted.
+    refused. Ids on the suppression list stay out and are counted. With `--missing drop`, a record
+    whose row has a missing value now is forgotten like one that is gone.
 
     With `--dry-run` the exit status is 1 if the source would be refused.
 
@@ -224,15 +220,7 @@ def sync(
     with plain_errors():
         brake = Brake() if max_removed is None else Brake.parse(max_removed)
     rules = SyncRules(brake, again=again, new_columns=new_columns, dry_run=dry_run)
-
-    def source_of(federation: FederationFile) -> Table:
-        from fedforget.parties.tables import Table
-
-        given = delimiter.replace("\\t", "\t")
-        names = federation.feature_names
-        return Table(table, names, id_column, delimiter=given, encoding=encoding)
-
-    run_sync(folder, source_of, rules, as_json)
+    run_sync(folder, source, rules, as_json)
 
 
 @app.command()
@@ -608,7 +596,7 @@ def approve(
 @app.command()
 def labels(
     folder: Folder,
-    model: Annotated[Path, typer.Option(help="Centroids that the server exported (.npz, .json).")],
+    model: Annotated[Path, typer.Option(help="Centroids as `server model` writes them.")],
     out: Annotated[
         Path,
         typer.Option(

@@ -11,6 +11,7 @@ import typer
 
 from fedforget.arrays import Floats
 from fedforget.cli.console import console, messages, safe, show
+from fedforget.cli.exported_models import columns_of_csv, columns_of_parquet
 from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
@@ -95,11 +96,16 @@ def read_ids(source: Path | TextIO, *, as_is: bool = False) -> list[str]:
 def read_centroids(path: Path, features: list[str]) -> Floats:
     """Centroids as ``server model`` exports them, in the order of the features."""
     try:
-        if path.suffix.lower() == ".npz":
-            with open_npz(path) as file:
-                columns = {name: file[name] for name in features if name in file}
-        else:
-            columns = _columns_of(path, read_json(path), features)
+        match path.suffix.lower():
+            case ".npz":
+                with open_npz(path) as file:
+                    columns = {name: file[name] for name in features if name in file}
+            case ".csv":
+                columns = columns_of_csv(path, features)
+            case ".parquet":
+                columns = columns_of_parquet(path, features)
+            case _:
+                columns = _columns_of(path, read_json(path), features)
     except IncomingFileError as error:
         raise FedforgetError(f"--model does not hold centroids: {error}") from None
     for name in features:

@@ -9,8 +9,10 @@ import typer
 
 from fedforget import __version__
 from fedforget.cli import bench, client_commands, flower, server_commands
+from fedforget.cli.json_errors import JsonErrors
 
 app = typer.Typer(
+    cls=JsonErrors,
     help="Cluster data that may not be pooled, and forget records that may not be kept.",
     no_args_is_help=True,
     add_completion=False,

@@ -37,6 +37,13 @@ def init(
     features: Annotated[
         Path | None, typer.Option(help="The same as a CSV file with columns name, low, high.")
     ] = None,
+    fill: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A public constant that may stand for missing values of a column; once for each.",
+        ),
+    ] = None,
     step: Annotated[float, typer.Option(help="Width of a grid bin, part of the range.")] = 0.01,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports; 2 K if left out.")
@@ -107,6 +114,7 @@ def init(
     --feature weight:0:300`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.source_options import constants
     from fedforget.errors import FedforgetError
     from fedforget.parties.disclosure import PRESETS, preset, warnings_of
     from fedforget.parties.federation_file import (
@@ -114,6 +122,7 @@ def init(
         FederationFile,
         ModelPart,
         ProtocolPart,
+        with_fill,
     )
     from fedforget.parties.server_party import ServerParty
 
@@ -121,6 +130,7 @@ def init(
         columns = [_feature(text) for text in feature or []]
         if features is not None:
             columns += _features_of(features)
+        filled = with_fill([Feature(*column) for column in columns], constants(fill or []))
         if disclosure not in PRESETS:
             raise FedforgetError(
                 f"--disclosure must be one of {', '.join(PRESETS)}; got {disclosure!r}"
@@ -158,7 +168,7 @@ def init(
             protocol=ProtocolPart(
                 dropout, colluding, minimum, 16 if rules.rules.are_off else 32, deadline
             ),
-            features=tuple(Feature(*column) for column in columns),
+            features=filled,
             disclosure=rules,
         )
         FederationFile.parse(draft.text(), "the federation file")  # every check of the format
@@ -446,7 +456,7 @@ def model(
         typer.Option(
             "-o",
             "--out",
-            help="A .csv, .json or .npz file to write; `client labels` reads the last two.",
+            help="A .csv, .json, .npz or .parquet file to write; `client labels` reads them all.",
         ),
     ] = None,
     as_json: Json = False,

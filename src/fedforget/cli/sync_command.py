@@ -7,31 +7,26 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fedforget.cli.console import console, number_of, plain_errors, progress_bar, safe, show
+from fedforget.cli.source_options import words_of
 from fedforget.parties.client_party import open_client
 from fedforget.parties.errors import ClientError
 from fedforget.parties.sync import Synced, SyncRules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from fedforget.parties.federation_file import FederationFile
-    from fedforget.parties.tables import Table
+    from fedforget.cli.source_options import GivenSource
+    from fedforget.parties.sources import Source
 
 _WORDS = {"added": "learnt", "changed": "replaced", "removed": "forgotten", "kept_out": "kept out"}
 
 
-def run_sync(
-    folder: Path,
-    source_of: Callable[[FederationFile], Table],
-    rules: SyncRules,
-    as_json: bool,
-) -> None:
+def run_sync(folder: Path, given: GivenSource, rules: SyncRules, as_json: bool) -> None:
     """Make a client's records equal to a source, and say what that did."""
     with plain_errors(), open_client(folder) as party:
         if party.federation is None:
             raise ClientError("this client has not joined a federation: run client join first")
-        source = source_of(party.federation)
+        source = given.open(party.federation)
         with progress_bar("Comparing", None, quiet=as_json) as bar:
             task = bar.task_ids[0]
             done = party.sync(
@@ -39,7 +34,8 @@ def run_sync(
                 rules,
                 progress=lambda n: bar.update(task, advance=n, total=source.n_rows),
             )
-    show(_plain(done, rules), as_json, lambda: _in_words(done, rules))
+    read = {"dropped": source.dropped, "filled": sum(source.filled.values())}
+    show(_plain(done, rules) | read, as_json, lambda: _in_words(done, rules, source))
     if done.refusal is not None:
         raise typer.Exit(1)
 
@@ -58,7 +54,9 @@ def _plain(done: Synced, rules: SyncRules) -> dict[str, Any]:
     }
 
 
-def _in_words(done: Synced, rules: SyncRules) -> None:
+def _in_words(done: Synced, rules: SyncRules, source: Source) -> None:
+    for words in words_of(source):
+        console.print(safe(words), soft_wrap=True)
     if rules.dry_run:
         _show_plan(done)
         return

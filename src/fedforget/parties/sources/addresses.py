@@ -21,9 +21,13 @@ _KINDS: dict[str, Kind] = {
     "sqlite": "sqlite",
     "duckdb": "duckdb",
 }
+_SERVER = r"(?:\[[0-9A-Fa-f:.%]+\]|[^:@/?#\[\],\s]*)(?::[0-9]*)?"
+_SETTING = r"[A-Za-z_]+=[^@&#\s]*"
+# Strict, so that no part of a password that is not encoded can be taken for a server or a setting.
 _POSTGRES = re.compile(
     r"(?:(?P<user>[^:@/?#\[\]\s]*)(?::(?P<password>[^:@/?#\[\]\s]*))?@)?"
-    r"(?P<place>[^@?#\s]*)(?:\?(?P<settings>[^#\s]*))?"
+    rf"(?P<place>{_SERVER}(?:,{_SERVER})*(?:/[^@?#/\s]*)?)"
+    rf"(?:\?(?P<settings>{_SETTING}(?:&{_SETTING})*))?"
 )
 _STARS = "***"
 

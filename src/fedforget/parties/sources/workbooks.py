@@ -46,7 +46,9 @@ class WorkbookReader(Reader):
                 sheet = self._chosen(book)
                 # What the file says about the sheet's size need not be true.
                 sheet.reset_dimensions()
-                yield from self._rows(sheet.iter_rows(values_only=True))
+                # A sheet that is not read to its end would keep the file open.
+                with closing(sheet.iter_rows(values_only=True)) as rows:
+                    yield from self._rows(rows)
 
     def _check_texts(self, path: Path) -> None:
         """All texts of a workbook are held at once: they must not be far larger than the file."""
