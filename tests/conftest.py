@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,25 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def texts_are_objects() -> Iterator[None]:
+    """pandas as anndata knows it: its releases beside pandas 3 cannot write the new texts."""
+    import pandas as pd
+
+    def infer(value: bool) -> None:
+        with warnings.catch_warnings():
+            # Pandas warns that this option will go.
+            warnings.simplefilter("ignore")
+            pd.set_option("future.infer_string", value)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = bool(pd.get_option("future.infer_string"))
+    infer(False)
+    yield
+    infer(before)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ LAYERS = [
     {"parties"},
     {"runtime"},
     {"estimators"},
+    {"scverse"},
     {"baselines"},
     {"bench"},
     {"cli"},

@@ -178,6 +178,31 @@ def check_label(label: object, what: str, longest: int = LONGEST_LABEL) -> str:
     return label
 
 
+def unseen_in(text: str) -> str | None:
+    """Return the first character of a text that nobody sees, or that looks like a plain space.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    str or None
+        The character; None if every character is seen for what it is.
+
+    Examples
+    --------
+    >>> unseen_in("P-\\u200b17") == "\\u200b", unseen_in("P 17") is None
+    (True, True)
+    """
+    for character in text:
+        odd_space = character.isspace() and character != " "
+        if odd_space or character in _BLANK or _is_unseen(character):
+            return character
+    return None
+
+
 def visible(text: object) -> str:
     r"""Return text in which every character that could act is written as an escape.
 

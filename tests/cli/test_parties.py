@@ -123,9 +123,10 @@ def test_in_words(tmp_path: Path) -> None:
 
 
 COMMANDS = [
-    *(("client", name) for name in ("init", "join", "import", "forget", "leave", "status")),
+    *(("client", name) for name in ("init", "join", "import", "sync", "forget", "leave")),
     *(("client", name) for name in ("labels", "receipts", "audit", "requests", "recover")),
     ("client", "suppression"),
+    ("client", "status"),
     *(("server", name) for name in ("init", "enrol", "members", "recover", "status", "model")),
     ("server", "audit"),
     ("round",),

@@ -63,15 +63,21 @@ def link_of(context: list[Any], body: list[Any]) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["delta", "full"])
-def test_a_receipt_is_checked_as_the_page_says(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_receipt_is_checked_as_the_page_says(kind: str, version: int, tmp_path: Path) -> None:
     study = Study(tmp_path).set_up()
-    done = study.forget("aarhus", "A-1", "A-2")
+    more = ["B-1", "--ignore-missing"] if version == 3 else []
+    given = [part for one in ("A-1", "A-2") for part in ("--ids", one)]
+    given += ["--ids", *more] if more else []
+    done = study("client", "forget", "aarhus", *given, "--yes")
     towns = TOWNS if kind == "full" else TOWNS[:3]
     study.round(*(["--full"] if kind == "full" else []), towns=towns)
     path = study("client", "receipts", "aarhus", "-o", "receipts")["files"][0]["file"]
     receipt = json.loads((tmp_path / path).read_text(encoding="utf-8"))
     file = tomllib.loads((tmp_path / "server/federation.toml").read_text(encoding="utf-8"))
     by_hand(receipt, file)
+    assert receipt["version"] == version
+    assert receipt["request"].get("not_held") == (1 if version == 3 else None)
     salt = bytes.fromhex(done["salt"])
     assert (
         sorted(
@@ -114,5 +120,6 @@ def by_hand(receipt: dict[str, Any], file: dict[str, Any]) -> None:
 
     plain = {key: value for key, value in receipt.items() if key != "client_signature"}
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    statement = b"fedforget receipt 2\0" + text.encode()
+    assert ("not_held" in receipt["request"]) == (receipt["version"] == 3)
+    statement = f"fedforget receipt {receipt['version']}\0".encode() + text.encode()
     check(keys[receipt["client"]], receipt["client_signature"], statement)

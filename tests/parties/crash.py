@@ -41,11 +41,12 @@ from fedforget.parties.database import ErasureError
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.server_party import open_server
 from fedforget.parties.store import encoded_ids
+from fedforget.parties.sync import Brake, SyncRules
 from fedforget.runtime.directories import recover, run
 
 WORKS = (
-    "import", "replace", "again", "forget", "forget", "receipts", "join", "enrol", "recover",
-    "round", "round", "round", "server recover", "leave",
+    "import", "replace", "again", "sync", "sync", "forget", "forget", "receipts", "join", "enrol",
+    "recover", "round", "round", "round", "server recover", "leave",
 )  # fmt: skip
 MOST_WORKS = 7
 FAULTS = ("call", "call", "call", "call", "time", "time", "time", "time", "full disk", "read-only")
@@ -156,6 +157,8 @@ class Case:
                 return self._forget(rng)
             case "import" | "replace" | "again":
                 return self._import(kind, rng)
+            case "sync":
+                return self._sync(rng)
             case "join" | "enrol":
                 return self._membership(kind)
             case "round":
@@ -222,6 +225,42 @@ class Case:
         after = frozenset(one for one in before if one[0] not in ids) | set(new)
         lets_in = tuple(ids[:old]) if kind == "again" else ()
         return Work(kind, add, self.records, before, after, lets_in=lets_in)
+
+    def _sync(self, rng: np.random.Generator) -> Work | None:
+        """An export with new, changed and vanished records, and with some that were forgotten."""
+        before = self.records()
+        held = sorted(before)
+        rng.shuffle(held)  # type: ignore[arg-type]
+        n_gone, n_changed = rng.integers(0, len(held) // 2 + 1, 2).tolist()
+        gone, changed, same = (
+            held[:n_gone],
+            held[n_gone : n_gone + n_changed],
+            held[n_gone + n_changed :],
+        )
+        n_new = int(rng.integers(0, 40))
+        ids = [f"S-{self.seed}-{self.number}-{number}" for number in range(n_new)]
+        ids += [name for name, _ in changed]
+        values = values_for(self.seed + 7919 * self.number, len(ids))
+        out = sorted(self.suppressed)
+        names = [*ids, *(name for name, _ in same), *out]
+        if not names:
+            return None
+        rows = [np.frombuffer(row).reshape(1, 2) for _, row in same]
+        everything = np.concatenate([values, *rows, values_for(self.seed, len(out))])
+        order = rng.permutation(len(names))
+        path = write_npz(
+            self.world.folder / f"export-{self.number}.npz",
+            [names[at] for at in order],
+            everything[order],
+        )
+
+        def follow() -> None:
+            with open_client(self.client) as party:
+                party.sync(table(path), SyncRules(Brake.parse("100%")))
+
+        new = zip(ids, (row.tobytes() for row in values), strict=True)
+        forgets = tuple(name for name, _ in gone)
+        return Work("sync", follow, self.records, before, frozenset([*same, *new]), forgets)
 
     def epochs(self) -> tuple[int, int]:
         """What the server and the client know."""
@@ -466,9 +505,12 @@ def _check_whole_or_absent(case: Case, work: Work, report: bytes) -> None:
         assert found == work.after, f"{work.kind}: confirmed, but not there after a restart"
     elif report.startswith(REFUSED) and work.kind not in ("round", "server recover", "join"):
         assert found == work.before, f"{work.kind}: refused ({report!r}), but something changed"
-    if work.kind in ("import", "replace", "again", "forget", "leave"):
+    if work.kind in ("import", "replace", "again", "sync", "forget", "leave"):
         gone = work.before - found  # type: ignore[operator]
-        if work.kind in ("forget", "leave"):
+        if work.kind == "sync":
+            case.replaced |= {one for one in gone if one[0] not in work.forgets}
+            gone = {one for one in gone if one[0] in work.forgets}
+        if work.kind in ("sync", "forget", "leave"):
             for name, values in gone:
                 case.erased.setdefault(name, set()).add(values)
                 case.suppressed.add(name)

@@ -291,3 +291,25 @@ def test_clocks(world: World) -> None:
             receipts.verify(
                 signed_again(world, structs.replace(one, notice_after=notice)), world.federation
             )
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_how_many_were_not_held_belongs_to_version_3(world: World, version: int) -> None:
+    """A client may sign what it likes; the two kinds of receipts are not mixed."""
+    one = receipt(world)
+    request = structs.replace(one.request, not_held=msgspec.UNSET if version == 3 else 4)
+    forged = signed_again(world, structs.replace(one, version=version, request=request))
+    with pytest.raises(ReceiptError, match="not held is said in version 3, and in no other"):
+        receipts.verify(forged, world.federation)
+    right = structs.replace(one.request, not_held=4)
+    made = signed_again(world, structs.replace(one, version=3, request=right))
+    assert receipts.verify(made, world.federation).not_held == 4
+    made["request"]["not_held"] = 0
+    with pytest.raises(ReceiptError, match="client_signature"):
+        receipts.verify(made, world.federation)
+    # What was signed as one version is not valid as another.
+    older = signed_again(world, one)
+    older["version"] = 3
+    older["request"]["not_held"] = 0
+    with pytest.raises(ReceiptError, match="client_signature"):
+        receipts.verify(older, world.federation)

@@ -8,10 +8,13 @@ from typing import Annotated
 
 import typer
 
+from fedforget.cli.source_options import GivenSource, takes_source, words_of
+
 app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(help="The client's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AsIs = Annotated[bool, typer.Option("--ids-as-is", help="Take ids that are easily mistaken.")]
 
 
 @app.command()
@@ -115,56 +118,55 @@ def join(
 
 
 @app.command("import")
+@takes_source
 def import_(
     folder: Folder,
-    table: Annotated[Path, typer.Argument(help="A .parquet, .csv, .feather, .arrow or .npz file.")],
-    id_column: Annotated[str, typer.Option("--id", help="The column with the records' ids.")],
+    source: GivenSource,
     replace: Annotated[
         bool, typer.Option("--replace", help="Forget records with the same ids first.")
     ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Let ids in that were forgotten before.")
     ] = False,
-    delimiter: Annotated[str, typer.Option(help="Of a CSV file.")] = ",",
-    encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
     as_json: Json = False,
 ) -> None:
-    """Import records: all of a table, or nothing if anything in it is wrong.
+    """Import records: all of a source, or nothing if anything in it is wrong.
 
     Columns are matched by the features' names; others are not read. Ids on the suppression list
-    stay out and are counted: they were forgotten, and the table is an old export. A patient who
+    stay out and are counted: they were forgotten, and the source is an old export. A patient who
     has come back is let in with `--again`.
 
+    Missing values are refused and counted, and so are ids that could be mistaken for others. A file
+    that changes while it is read is refused.
+
     Example: `fedforget client import aarhus/ patients.parquet --id patient_id`
+
+    Example: `fedforget client import aarhus/ --uri postgresql://warehouse/omop --sql cohort.sql
+    --id person_id --missing drop`
     """
-    from fedforget.cli.console import console, number_of, plain_errors, progress_bar, show
+    from fedforget.cli.console import console, number_of, plain_errors, progress_bar, safe, show
     from fedforget.parties.client_party import open_client
     from fedforget.parties.errors import ClientError
-    from fedforget.parties.tables import Table
 
     with plain_errors(), open_client(folder) as party:
         if party.federation is None:
             raise ClientError("this client has not joined a federation: run client join first")
-        source = Table(
-            table,
-            party.federation.feature_names,
-            id_column,
-            delimiter=delimiter.replace("\\t", "\t"),
-            encoding=encoding,
-        )
+        records = source.open(party.federation)
         with progress_bar("Importing", None, quiet=as_json) as bar:
             task = bar.task_ids[0]
             result = party.import_table(
-                source,
+                records,
                 replace=replace,
                 again=again,
-                progress=lambda n: bar.update(task, advance=n, total=source.n_rows),
+                progress=lambda n: bar.update(task, advance=n, total=records.n_rows),
             )
 
     def in_words() -> None:
         replaced = f" ({result['replaced']} replaced)" if result["replaced"] else ""
         added = number_of(result["added"], "record")
         console.print(f"{added} imported{replaced}; {result['records']} in all.")
+        for words in words_of(records):
+            console.print(safe(words), soft_wrap=True)
         if result["kept_out"]:
             console.print(
                 f"{number_of(result['kept_out'], 'id')} kept out: on the suppression list, because"
@@ -176,12 +178,68 @@ def import_(
 
 
 @app.command()
-def forget(
+@takes_source
+def sync(
     folder: Folder,
+    source: GivenSource,
+    max_removed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|PERCENT",
+            help="Refuse to remove more records than this.  [default: 5%, at least 10]",
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Let ids in that were forgotten before.")
+    ] = False,
+    new_columns: Annotated[
+        bool,
+        typer.Option("--new-columns", help="Columns of the last source may be missing."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would happen, with some ids.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the records equal to those of a source, such as tonight's export.
+
+    New records are learnt, changed ones replaced, and those that the source has no longer are
+    forgotten by a request, with a salt and later a receipt. All of it happens, or nothing. A source
+    that is empty, that lacks a column of the last one, or that would remove too many records is
+    refused. Ids on the suppression list stay out and are counted. With `--missing drop`, a record
+    whose row has a missing value now is forgotten like one that is gone.
+
+    With `--dry-run` the exit status is 1 if the source would be refused.
+
+    Example: `fedforget client sync aarhus/ tonight.parquet --id patient_id`
+    """
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.sync_command import run_sync
+    from fedforget.parties.sync import Brake, SyncRules
+
+    with plain_errors():
+        brake = Brake() if max_removed is None else Brake.parse(max_removed)
+    rules = SyncRules(brake, again=again, new_columns=new_columns, dry_run=dry_run)
+    run_sync(folder, source, rules, as_json)
+
+
+@app.command()
+def forget(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER...", help="The client's directory; several with --ignore-missing."
+        ),
+    ],
     ids: Annotated[list[str] | None, typer.Option("--ids", help="An id; once for each.")] = None,
     ids_file: Annotated[
-        str | None, typer.Option(help="A file with ids, one a line; - for standard input.")
+        str | None, typer.Option(help="A file with ids, one per line; - for standard input.")
     ] = None,
+    ignore_missing: Annotated[
+        bool,
+        typer.Option("--ignore-missing", help="Forget those that are held, and say which are not."),
+    ] = False,
+    ids_as_is: AsIs = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would happen.")
@@ -194,63 +252,27 @@ def forget(
     a receipt covers. It is kept here until the receipt is written out; `client requests` shows
     it.
 
+    With `--ignore-missing` a list may name ids that are not held, as that of a whole study does.
+    It can be repeated: where nothing is held, there is no request, and the exit status is 0.
+    Several directories are taken one after the other, each whole or not at all; if one of them
+    cannot forget, the others do, and the exit status is 1.
+
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
+
+    Example: `fedforget client forget aarhus/ bologna/ --ids-file withdrawn.txt --ignore-missing`
     """
-    from fedforget.cli.console import console, number_of, plain_errors, safe, show
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.forget_command import run_forget
     from fedforget.cli.given_files import read_ids
-    from fedforget.parties.client_party import open_client
 
     with plain_errors():
         wanted = list(ids or [])
         if ids_file is not None:
-            wanted += read_ids(sys.stdin if ids_file == "-" else Path(ids_file))
-        with open_client(folder) as party:
-            plan = party.forget(wanted, dry_run=True)
-            records = number_of(plan.records, "record")
-            redraw = (
-                f"seeds are drawn again from number {plan.reseeded}"
-                if plan.reseeded
-                else "all seeds stand"
-            )
-            if dry_run:
-                preview = {"records": plan.records, "reseeded": plan.reseeded, "erased": False}
-                show(preview, as_json, lambda: console.print(f"{records}; {redraw}."))
-                return
-            if not yes:
-                _ask(f"Erase {records} of {party.name} for good?", as_json)
-            done = party.forget(wanted)
-    result = {
-        "request": done.request,
-        "records": done.records,
-        "reseeded": done.reseeded,
-        "salt": done.salt,
-        "erased": True,
-    }
-
-    def in_words() -> None:
-        console.print(f"[bold green]{records} erased[/]; {redraw}.")
-        console.print(f"Request {safe(done.request)}, salt [bold]{safe(done.salt)}[/bold]")
-        console.print(
-            "The salt is kept here until the receipt is written out; client requests shows it.",
-            soft_wrap=True,
-        )
-        console.print(
-            "The last committed histogram is kept until the next round commits; then there is a"
-            " receipt.",
-            soft_wrap=True,
-        )
-
-    show(result, as_json, in_words)
-
-
-def _ask(question: str, as_json: bool) -> None:
-    """Go on only if somebody says yes."""
-    from fedforget.errors import FedforgetError
-    from fedforget.text import visible
-
-    if as_json or not sys.stdin.isatty():
-        raise FedforgetError("nobody can be asked here: add --yes to erase")
-    typer.confirm(visible(question), abort=True)
+            place = sys.stdin if ids_file == "-" else Path(ids_file)
+            wanted += read_ids(place, as_is=ids_as_is)
+    run_forget(
+        folders, wanted, ignore_missing=ignore_missing, yes=yes, dry_run=dry_run, as_json=as_json
+    )
 
 
 @app.command()
@@ -300,13 +322,13 @@ def leave(
 
     Example: `fedforget client leave bologna/ --yes`
     """
-    from fedforget.cli.console import console, number_of, plain_errors, safe, show
+    from fedforget.cli.console import ask, console, number_of, plain_errors, safe, show
     from fedforget.parties.client_party import open_client
     from fedforget.protocol.rules import fewest_counted, fewest_together, group_with, groups_of
 
     with plain_errors(), open_client(folder) as party:
         if not yes:
-            _ask(f"Erase all records of {party.name} for good?", as_json)
+            ask(f"Erase all records of {party.name} for good?", as_json)
         erased = party.leave(alone=alone)
         name, federation = party.name, party.federation
         assert federation is not None
@@ -366,6 +388,7 @@ def recover(
             help="Ids of the erasures since the backup, one a line; - for standard input."
         ),
     ] = None,
+    ids_as_is: AsIs = False,
     nothing_to_forget: Annotated[
         bool,
         typer.Option("--nothing-to-forget", help="There were no erasures since the backup."),
@@ -395,7 +418,10 @@ def recover(
                 "say which erasures since the backup are to be made again: --ids-file FILE, or"
                 " --nothing-to-forget if there were none"
             )
-        ids = [] if ids_file is None else read_ids(sys.stdin if ids_file == "-" else Path(ids_file))
+        ids: list[str] = []
+        if ids_file is not None:
+            place = sys.stdin if ids_file == "-" else Path(ids_file)
+            ids = read_ids(place, as_is=ids_as_is)
         with open_client(folder) as party:
             result = party.recover(ids)
 
@@ -570,13 +596,30 @@ def approve(
 @app.command()
 def labels(
     folder: Folder,
-    model: Annotated[Path, typer.Option(help="Centroids that the server exported (.npz, .json).")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="A .csv or .parquet file to write.")],
+    model: Annotated[Path, typer.Option(help="Centroids as `server model` writes them.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--out", help="A .csv or .parquet file to write, or the .h5ad file of the cells."
+        ),
+    ],
+    key: Annotated[
+        str, typer.Option(help="Of an .h5ad file: the column of obs for the labels.")
+    ] = "fedforget",
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id", help="Of an .h5ad file: the column of obs with the ids, if any."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write each record's cluster.
 
+    Into an .h5ad file, which must be there, they are written as a categorical column of obs; cells
+    that are not held here have none. The file is replaced as a whole.
+
     Example: `fedforget client labels aarhus/ --model centroids.npz -o labels.csv`
+
+    Example: `fedforget client labels aarhus/ --model centroids.npz -o cells.h5ad`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.cli.given_files import read_centroids
@@ -589,10 +632,24 @@ def labels(
             raise ClientError("this client has not joined a federation: run client join first")
         centres = read_centroids(model, party.federation.feature_names)
         ids, found = party.labels(party.config.grid.to_clustered(centres))
-        write_table(out, {"id": ids, "cluster": found})
-    result = {"records": len(ids), "file": str(out)}
-    words = f"{len(ids)} labels written to [bold]{safe(out)}[/]"
-    show(result, as_json, lambda: console.print(words, soft_wrap=True))
+        result = {"records": len(ids), "file": str(out)}
+        if out.suffix.lower() == ".h5ad":
+            from fedforget.cli.cell_labels import write_cell_labels
+
+            done = write_cell_labels(out, ids, found, len(centres), key=key, id_column=id_column)
+            result |= {"key": key, **done._asdict()}
+        else:
+            write_table(out, {"id": ids, "cluster": found})
+
+    def in_words() -> None:
+        written = result.get("labelled", result["records"])
+        console.print(f"{written} labels written to [bold]{safe(out)}[/]", soft_wrap=True)
+        if result.get("without"):
+            console.print(f"{result['without']} cells of the file are not held here.")
+        if result.get("elsewhere"):
+            console.print(f"{result['elsewhere']} records are no cells of the file.")
+
+    show(result, as_json, in_words)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
+from fedforget.cli.json_errors import print_error, wants_json
 from fedforget.errors import FedforgetError
 from fedforget.text import json_text, visible
 
@@ -83,12 +85,22 @@ def warm_up_kernels(parts: Iterable[str] | None = None) -> None:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Say in plain words what went wrong, and end with status 1."""
+    """Say what went wrong, in plain words or as JSON, and end with status 1."""
     try:
         yield
     except FedforgetError as error:
-        messages.print(f"[bold red]error:[/bold red] {safe(error)}", soft_wrap=True)
+        if wants_json():
+            print_error(str(error))
+        else:
+            messages.print(f"[bold red]error:[/bold red] {safe(error)}", soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def ask(question: str, as_json: bool) -> None:
+    """Go on only if somebody says yes."""
+    if as_json or not sys.stdin.isatty():
+        raise FedforgetError("nobody can be asked here: add --yes to erase")
+    typer.confirm(visible(question), abort=True)
 
 
 def show(result: dict[str, Any], as_json: bool, in_words: Callable[[], None]) -> None:

@@ -11,22 +11,30 @@ import typer
 
 from fedforget.arrays import Floats
 from fedforget.cli.console import console, messages, safe, show
+from fedforget.cli.exported_models import columns_of_csv, columns_of_parquet
 from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
 from fedforget.parties import receipts
 from fedforget.parties.federation_file import FederationFile
+from fedforget.parties.sources.alike import trouble_with
 from fedforget.text import json_text
 
 MAX_BYTES_OF_IDS = 1 << 30
 
 
 def verify_receipt(
-    path: Path, federation: Path, ids_file: Path | None, salt: str | None, as_json: bool
+    path: Path,
+    federation: Path,
+    ids_file: Path | None,
+    salt: str | None,
+    as_json: bool,
+    *,
+    ids_as_is: bool = False,
 ) -> None:
     """Check a receipt and say what it proves."""
     try:
-        ids = None if ids_file is None else read_ids(ids_file)
+        ids = None if ids_file is None else read_ids(ids_file, as_is=ids_as_is)
         proof = receipts.verify(
             receipts.read(path),
             FederationFile.read(federation),
@@ -58,26 +66,46 @@ def _salt(text: str) -> bytes:
         raise FedforgetError("the salt must be hexadecimal, as it was handed out") from None
 
 
-def read_ids(source: Path | TextIO) -> list[str]:
-    """Ids, one a line; empty lines are passed over."""
+def read_ids(source: Path | TextIO, *, as_is: bool = False) -> list[str]:
+    """Ids, one per line, as they are; empty lines are passed over.
+
+    A line ends in a line feed, with a carriage return before it or without.  White space around an
+    id is part of it, and hardly ever meant: like other ids that are mistaken for others, it is
+    refused unless ids are taken ``as_is``.
+    """
     if isinstance(source, Path):
-        text = read_text(source, MAX_BYTES_OF_IDS)
+        name, text = str(source), read_text(source, MAX_BYTES_OF_IDS)
     else:
+        name = "standard input"
         try:
-            text = source.read()
+            text = source.read().removeprefix("\ufeff")
         except UnicodeDecodeError:
             raise FedforgetError("standard input is not text") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    wrong = {} if as_is else {at: trouble_with(line) for at, line in enumerate(lines, 1) if line}
+    first = next((at for at, trouble in wrong.items() if trouble is not None), None)
+    if first is not None:
+        raise FedforgetError(
+            f"{name}: the id in line {first} {wrong[first]}. Ids are taken as they are, so another"
+            " record may be meant: mend the line, or add --ids-as-is if it is right; nothing was"
+            " forgotten"
+        )
+    return [line for line in lines if line]
 
 
 def read_centroids(path: Path, features: list[str]) -> Floats:
     """Centroids as ``server model`` exports them, in the order of the features."""
     try:
-        if path.suffix.lower() == ".npz":
-            with open_npz(path) as file:
-                columns = {name: file[name] for name in features if name in file}
-        else:
-            columns = _columns_of(path, read_json(path), features)
+        match path.suffix.lower():
+            case ".npz":
+                with open_npz(path) as file:
+                    columns = {name: file[name] for name in features if name in file}
+            case ".csv":
+                columns = columns_of_csv(path, features)
+            case ".parquet":
+                columns = columns_of_parquet(path, features)
+            case _:
+                columns = _columns_of(path, read_json(path), features)
     except IncomingFileError as error:
         raise FedforgetError(f"--model does not hold centroids: {error}") from None
     for name in features:

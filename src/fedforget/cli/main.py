@@ -9,8 +9,10 @@ import typer
 
 from fedforget import __version__
 from fedforget.cli import bench, client_commands, flower, server_commands
+from fedforget.cli.json_errors import JsonErrors
 
 app = typer.Typer(
+    cls=JsonErrors,
     help="Cluster data that may not be pooled, and forget records that may not be kept.",
     no_args_is_help=True,
     add_completion=False,
@@ -98,6 +100,9 @@ def verify(
         Path | None, typer.Option(help="Ids, one a line: which of them does it cover?")
     ] = None,
     salt: Annotated[str | None, typer.Option(help="The salt of the request, hexadecimal.")] = None,
+    ids_as_is: Annotated[
+        bool, typer.Option("--ids-as-is", help="Take ids that could be mistaken for others.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Check a receipt: what it proves, and what it does not. Exit status 0 or 1.
@@ -106,7 +111,7 @@ def verify(
     """
     from fedforget.cli.given_files import verify_receipt
 
-    verify_receipt(receipt, federation, ids_file, salt, as_json)
+    verify_receipt(receipt, federation, ids_file, salt, as_json, ids_as_is=ids_as_is)
 
 
 @app.command()

@@ -37,6 +37,13 @@ def init(
     features: Annotated[
         Path | None, typer.Option(help="The same as a CSV file with columns name, low, high.")
     ] = None,
+    fill: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A public constant that may stand for missing values of a column; once for each.",
+        ),
+    ] = None,
     step: Annotated[float, typer.Option(help="Width of a grid bin, part of the range.")] = 0.01,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports; 2 K if left out.")
@@ -107,6 +114,7 @@ def init(
     --feature weight:0:300`
     """
     from fedforget.cli.console import console, plain_errors, safe, show
+    from fedforget.cli.source_options import constants
     from fedforget.errors import FedforgetError
     from fedforget.parties.disclosure import (
         checked_preset,
@@ -119,6 +127,7 @@ def init(
         FederationFile,
         ModelPart,
         ProtocolPart,
+        with_fill,
     )
     from fedforget.parties.server_party import ServerParty
 
@@ -126,6 +135,7 @@ def init(
         columns = [_feature(text) for text in feature or []]
         if features is not None:
             columns += _features_of(features)
+        filled = with_fill([Feature(*column) for column in columns], constants(fill or []))
         if representatives == "seeds" and not show_seeds:
             raise FedforgetError(
                 "a seed is a real record, and the sum would show its bin: use --representatives"
@@ -156,7 +166,7 @@ def init(
                 public_seed=os.urandom(16).hex(),
             ),
             protocol=ProtocolPart(dropout, colluding, minimum, first_capacity(rules), deadline),
-            features=tuple(Feature(*column) for column in columns),
+            features=filled,
             disclosure=rules,
         )
         FederationFile.parse(draft.text(), "the federation file")  # every check of the format
@@ -444,7 +454,7 @@ def model(
         typer.Option(
             "-o",
             "--out",
-            help="A .csv, .json or .npz file to write; `client labels` reads the last two.",
+            help="A .csv, .json, .npz or .parquet file to write; `client labels` reads them all.",
         ),
     ] = None,
     as_json: Json = False,

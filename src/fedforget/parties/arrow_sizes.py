@@ -1,4 +1,4 @@
-"""How much memory an Arrow file takes, found out before Arrow takes it.
+"""How much memory an Arrow file or stream takes, found out before Arrow takes it.
 
 Arrow believes what a compressed buffer says about its size.  Thirty kilobytes can so become
 gigabytes.  The sizes stand in the file in the clear: the footer lists the record batches and the
@@ -8,14 +8,18 @@ its bytes.  The format is that of https://arrow.apache.org/docs/format/Columnar.
 
 from __future__ import annotations
 
+import io
 import struct
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import IO, BinaryIO
+
+from fedforget.incoming import unpacked_at_most
 
 _MAGIC = b"ARROW1"
 _CONTINUATION = 0xFFFFFFFF
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _MOST_METADATA = 64 << 20
+_PIECE = 16 << 20
 _BLOCK = struct.Struct("<qiiq")
 """Offset, bytes of metadata, padding, bytes of the body."""
 _BUFFER = struct.Struct("<qq")
@@ -65,23 +69,27 @@ def _unpacked(file: BinaryIO, block: tuple[int, ...]) -> int:
     metadata = _read(file, offset, n_metadata)
     (first,) = struct.unpack_from("<I", metadata)
     message = _Flat.root(metadata[8 if first == _CONTINUATION else 4 :])
+    if message.number(1, "<B") not in (_DICTIONARY_BATCH, _RECORD_BATCH):
+        raise ValueError("it lists a batch that is none")
+    return _size(message, lambda at, n_bytes: _read(file, offset + n_metadata + at, n_bytes))
+
+
+def _size(message: _Flat, body: Callable[[int, int], bytes]) -> int:
+    """The bytes of a batch in memory; ``body`` gives bytes of the message's body."""
     batch = message.table(2)
-    match message.number(1, "<B"):
-        case kind if kind == _DICTIONARY_BATCH:
-            batch = batch.table(1)
-        case kind if kind != _RECORD_BATCH:
-            raise ValueError("it lists a batch that is none")
+    if message.number(1, "<B") == _DICTIONARY_BATCH:
+        batch = batch.table(1)
     buffers = batch.structs(2, _BUFFER)
     if not batch.place(3):  # not compressed
         return sum(max(0, length) for _, length in buffers)
-    return sum(_buffer(file, offset + n_metadata + at, length) for at, length in buffers)
+    return sum(_buffer(body, at, length) for at, length in buffers)
 
 
-def _buffer(file: BinaryIO, at: int, length: int) -> int:
+def _buffer(body: Callable[[int, int], bytes], at: int, length: int) -> int:
     """The bytes of a compressed buffer in memory; -1 says that this one is not compressed."""
     if length < 8:
         return 0
-    (unpacked,) = struct.unpack("<q", _read(file, at, 8))
+    (unpacked,) = struct.unpack("<q", body(at, 8))
     return length if unpacked < 0 else int(unpacked)
 
 
@@ -93,6 +101,96 @@ def _read(file: BinaryIO, at: int, n_bytes: int) -> bytes:
     if len(data) != n_bytes:
         raise ValueError("it ends too early")
     return data
+
+
+class CheckedStream(io.RawIOBase):
+    """An Arrow stream, of which each message is looked at before Arrow gets it.
+
+    Parameters
+    ----------
+    stream : where the messages come from; it need not be a file.
+
+    Attributes
+    ----------
+    schema : the first message, which describes the columns.
+
+    Raises
+    ------
+    ValueError
+        If the stream is damaged, or a small batch claims to unpack to a large memory.
+    """
+
+    def __init__(self, stream: IO[bytes] | io.RawIOBase) -> None:
+        super().__init__()
+        self._stream = stream
+        self.schema = self._ahead = self._message()
+        self._dictionaries = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, fewer only at the end."""
+        while size < 0 or len(self._ahead) < size:
+            message = self._message()
+            if not message:
+                break
+            self._ahead += message
+        end = len(self._ahead) if size < 0 else size
+        piece, self._ahead = self._ahead[:end], self._ahead[end:]
+        return piece
+
+    def _message(self) -> bytes:
+        """The next message with its body, once it is known how large it is in memory."""
+        prefix = self._exactly(8, may_end=True)
+        if not prefix:
+            return b""
+        mark, length = struct.unpack("<Ii", prefix)
+        if mark != _CONTINUATION or not 0 <= length <= _MOST_METADATA:
+            raise ValueError("it is not an Arrow stream")
+        if length == 0:
+            return prefix
+        metadata = self._exactly(length)
+        try:
+            message = _Flat.root(metadata)
+            n_body = message.number(3, "<q")
+            if n_body < 0:
+                raise ValueError("its description is damaged")
+            body = self._exactly(n_body)
+            if message.number(1, "<B") in (_DICTIONARY_BATCH, _RECORD_BATCH):
+                self._check(message, body)
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"its description is damaged ({error})") from None
+        return prefix + metadata + body
+
+    def _check(self, message: _Flat, body: bytes) -> None:
+        def inside(at: int, n_bytes: int) -> bytes:
+            if at < 0 or at + n_bytes > len(body):
+                raise ValueError("its description is damaged")
+            return body[at : at + n_bytes]
+
+        size = _size(message, inside)
+        if message.number(1, "<B") == _DICTIONARY_BATCH:
+            self._dictionaries += size
+            size = self._dictionaries
+        if size > unpacked_at_most(len(body)):
+            raise ValueError(
+                "it unpacks to far more than its own size; if it is meant to, write it without"
+                " compression or in smaller batches"
+            )
+
+    def _exactly(self, n_bytes: int, *, may_end: bool = False) -> bytes:
+        """So many bytes; memory is taken as they come, whatever was claimed."""
+        pieces, left = [], n_bytes
+        while left > 0:
+            piece = bytes(self._stream.read(min(left, _PIECE)) or b"")
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece)
+        if left and not (may_end and not pieces):
+            raise ValueError("it ends too early")
+        return b"".join(pieces)
 
 
 class _Flat:

@@ -37,6 +37,8 @@ from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.policy import SitePolicy
 from fedforget.parties.preview import Preview, Verdict
+from fedforget.parties.sources.reader import ROWS_AT_A_TIME
+from fedforget.parties.sources.source import Source
 from fedforget.parties.store import (
     SCHEMA,
     Clusters,
@@ -58,7 +60,7 @@ from fedforget.parties.stored_records import (
 )
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
-from fedforget.parties.tables import ROWS_AT_A_TIME, Table
+from fedforget.parties.sync import COLUMNS, Synced, Synchroniser, SyncRules, remember_columns
 from fedforget.protocol.client_ledger import (
     ClientLedger,
     Event,
@@ -92,7 +94,9 @@ SECRET = "records.key"
 FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
 
-_VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in", "approved")
+_VALUES = (
+    "name", "federation", "ledger", "ledger_seal", "suppression", "let_in", "approved", COLUMNS,
+)  # fmt: skip
 """The single values that a client's store holds, beside the salts of requests."""
 
 _NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
@@ -102,12 +106,17 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What a request did.  The salt is kept until the receipt is written out."""
+    """What a request did.  The salt is kept until the receipt is written out.
+
+    ``held`` and ``not_held`` are the ids that it named.  Where none was held, there is no request.
+    """
 
     request: str
     records: int
     reseeded: int | None
     salt: str
+    held: tuple[int | str, ...] = ()
+    not_held: tuple[int | str, ...] = ()
 
 
 class WrittenReceipt(NamedTuple):
@@ -271,7 +280,7 @@ class ClientParty:
 
     def import_table(
         self,
-        table: Table,
+        table: Source,
         *,
         replace: bool = False,
         again: bool = False,
@@ -287,11 +296,12 @@ class ClientParty:
             held = self.store.index()
             replaced = row = 0
             before, seen = len(held), IdIndex()
+            table.beside(held.keys())
             places, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
             for ids, values in table.parts():
                 table.check_inside(values, self.config.grid, row)
                 encoded = encoded_ids(ids.tolist())
-                keys = self._check_fresh(table, encoded, seen, row)
+                keys = self._check_fresh(table, encoded, seen)
                 row += len(encoded)
                 kept = gate.admitted(table, encoded)
                 encoded, values = [encoded[at] for at in kept], values[kept]
@@ -329,18 +339,49 @@ class ClientParty:
                 mark = os.urandom(8).hex()
                 self.store.put("let_in", mark)
                 suppression.begin_forgiving(gate.forgiven, mark)
-        kept_out = gate.kept_out
-        return {"added": added, "replaced": replaced, "kept_out": kept_out, "records": records}
+            remember_columns(self.store, table.columns)
+        return {
+            "added": added,
+            "replaced": replaced,
+            "kept_out": gate.kept_out,
+            "dropped": table.dropped,
+            "filled": sum(table.filled.values()),
+            "records": records,
+        }
 
-    def _check_fresh(self, table: Table, encoded: list[bytes], seen: IdIndex, first: int) -> Keys:
-        """Refuse an id that the file has had already; ``seen`` grows by those of this part."""
+    def sync(
+        self,
+        source: Source,
+        rules: SyncRules | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Synced:
+        """Make the records equal to those of a source, in one transaction.
+
+        Records that the source does not have are forgotten by a request.  Ids on the suppression
+        list stay out and are counted, unless they may come again.
+        """
+        self._joined()
+        work = Synchroniser(self.store, self.config, self._secret, self._owner, self._draw_afresh)
+        try:
+            with self._change() as suppression:
+                return work.run(source, rules or SyncRules(), suppression, progress)
+        except ErasureError as error:
+            if work.request is None:
+                raise
+            raise ErasureError(
+                f"request {work.request.name} is stored and its records are forgotten; but {error}"
+            ) from None
+
+    def _check_fresh(self, table: Source, encoded: list[bytes], seen: IdIndex) -> Keys:
+        """Refuse an id that the source has had already; ``seen`` grows by those of this part."""
         keys = keys_of_stored(self._secret, np.array(encoded, dtype=np.bytes_))
         fresh = seen.put(keys, np.zeros(len(encoded), dtype=np.int64))
         if not fresh.all():
             at = int(fresh.argmin())
             raise DuplicateIdError(
-                f"{table.path}: the id {decoded_id(encoded[at])!r} is there twice (again in row"
-                f" {first + at + 1}); nothing was imported"
+                f"{table.place(at)}: the id {decoded_id(encoded[at])!r} is there twice; nothing was"
+                " imported"
             )
         return keys
 
@@ -383,51 +424,66 @@ class ClientParty:
         table = RecordTable(clustered, ids, keys, np.arange(len(ids)))
         return local_clusters_of(self.config, self.name, table)
 
-    def forget(self, ids: Any, *, dry_run: bool = False) -> Forgotten:
-        """Erase records; when this returns they are gone, and the change waits for a round."""
+    def forget(self, ids: Any, *, dry_run: bool = False, ignore_missing: bool = False) -> Forgotten:
+        """Erase records; when this returns they are gone, and the change waits for a round.
+
+        With ``ignore_missing`` ids may be given that are not held, and ids may be given twice; a
+        call that finds none of them changes nothing.
+        """
         self._joined()
         wanted = _parsed(ids).tolist()
-        encoded = encoded_ids(wanted)
-        if not encoded:
+        named = dict(zip(encoded_ids(wanted), wanted, strict=True))
+        if not named:
             raise UnknownIdError("no ids were given; nothing was forgotten")
-        if len(set(encoded)) != len(encoded):
-            raise DuplicateIdError("an id was given twice; nothing was forgotten")
+        again = _given_again(encoded_ids(wanted))
+        if again and not ignore_missing:
+            some = name_some([wanted[at] for at in again])
+            raise DuplicateIdError(f"given twice: {some}; nothing was forgotten")
         clusters = self.store.clusters(self._n_features)
-        held = self.store.rows_of([*encoded, *clusters.seed_ids])
-        missing = [one for one, key in zip(wanted, encoded, strict=True) if key not in held]
-        if missing:
+        places = self.store.rows_of([*named, *clusters.seed_ids])
+        held = {key: one for key, one in named.items() if key in places}
+        missing = tuple(one for key, one in named.items() if key not in places)
+        if missing and not ignore_missing:
             raise UnknownIdError(
-                f"{len(missing)} of {len(encoded)} ids are not held here: {name_some(missing)};"
+                f"{len(missing)} of {len(named)} ids are not held here: {name_some(missing)};"
                 " nothing was forgotten"
             )
-        owner = self._owner(clusters, held)
-        rows = np.array([held[one] for one in encoded], dtype=np.int64)
+        found = tuple(held.values())
+        if not held:
+            return Forgotten("", 0, None, "", found, missing)
+        owner = self._owner(clusters, places)
+        rows = np.array([places[one] for one in held], dtype=np.int64)
         if dry_run:
-            return Forgotten("", len(encoded), _from_one(owner.clusters.first_lost(rows)), "")
+            lost = _from_one(owner.clusters.first_lost(rows))
+            return Forgotten("", len(held), lost, "", found, missing)
         salt = os.urandom(receipts.SALT_BYTES)
-        request = self._erase(owner, rows, encoded, wanted, salt)
-        return Forgotten(request.name, len(encoded), request.reseeded, salt.hex())
+        not_held = len(missing) if ignore_missing else None
+        request = self._erase(owner, rows, held, salt, not_held)
+        return Forgotten(request.name, len(held), request.reseeded, salt.hex(), found, missing)
 
     def _erase(
         self,
         owner: Owner[StoredRecords],
         rows: Ints,
-        encoded: list[bytes],
-        wanted: list[int | str],
+        held: Mapping[bytes, int | str],
         salt: bytes,
+        not_held: int | None,
     ) -> Request:
-        """Erase records, and store the request that did it, in one transaction."""
-        digests = sorted(receipts.request_digest(salt, one) for one in wanted)
+        """Erase records, and store the request that did it, in one transaction.
+
+        ``held`` are their ids, encoded and as they were given.
+        """
+        digests = sorted(receipts.request_digest(salt, one) for one in held.values())
         request: Request | None = None
         try:
             with self._change() as suppression:
                 step = owner.forget(rows).redrawn_from
                 self.store.set_clusters(clusters_of(owner.clusters))
                 request = self.store.add_request(
-                    now(), len(digests), digests, salt, _from_one(step)
+                    now(), len(digests), digests, salt, _from_one(step), not_held
                 )
                 # Before the erasure is final: an id must never be gone and not on the list.
-                suppression.begin_forgetting(np.array(encoded, dtype=np.bytes_), request.name)
+                suppression.begin_forgetting(np.array(list(held), dtype=np.bytes_), request.name)
         except ErasureError as error:
             assert request is not None
             raise ErasureError(
@@ -675,7 +731,8 @@ class ClientParty:
         """What does not fit, beside the clusters."""
         tags = [one.tag for one in self.store.requests()]
         tags += [one.tag for one in self.store.receipts()]
-        values = (*_VALUES, *(f"salt_{tag}" for tag in tags))
+        kept = ("salt", "not_held")
+        values = (*_VALUES, *(f"{what}_{tag}" for tag in tags for what in kept))
         for table in self.store.strange_tables(SCHEMA, values):
             yield f"{STORE} holds something that fedforget did not make: {table}"
         for number in self.store.missing_requests():
@@ -905,6 +962,12 @@ def open_client(folder: Path) -> Iterator[ClientParty]:
 def _from_one(step: int | None) -> int | None:
     """A step as it is told to people: counted from 1."""
     return None if step is None else step + 1
+
+
+def _given_again(encoded: list[bytes]) -> list[int]:
+    """The positions of ids that were given before."""
+    first: dict[bytes, int] = {}
+    return [at for at, one in enumerate(encoded) if first.setdefault(one, at) != at]
 
 
 def _parsed(ids: Any) -> Ids:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -43,11 +43,20 @@ class FederationFileError(FedforgetError, ValueError):
 
 @dataclass(frozen=True)
 class Feature:
-    """A column, and the public bounds between which its values lie."""
+    """A column, and the public bounds between which its values lie.
+
+    ``fill`` is a public constant that a member may take for a missing value; files without it have
+    none.
+    """
 
     name: str
     low: float
     high: float
+    fill: float | None = None
+
+    def values(self) -> dict[str, Any]:
+        """What the file says of it."""
+        return {key: value for key, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,7 @@ class FederationFile:
             lines += [f"{one.name} = {_toml(getattr(part, one.name))}" for one in fields(part)]
         for feature in self.features:
             lines += ["", "[[features]]"]
-            lines += [f"{key} = {_toml(value)}" for key, value in vars(feature).items()]
+            lines += [f"{key} = {_toml(value)}" for key, value in feature.values().items()]
         return "\n".join(lines) + "\n"
 
     def _parts(self) -> list[tuple[str, Any]]:
@@ -149,7 +158,8 @@ class FederationFile:
             flat |= {f"{title}.{key}": value for key, value in vars(part).items()}
         flat["features"] = len(self.features)
         for number, feature in enumerate(self.features, 1):
-            flat |= {f"features[{number}].{key}": value for key, value in vars(feature).items()}
+            values = feature.values()
+            flat |= {f"features[{number}].{key}": value for key, value in values.items()}
         return flat
 
     def difference(self, other: FederationFile) -> str | None:
@@ -175,6 +185,11 @@ class FederationFile:
     def rules(self) -> ReportRules:
         """What clients may report."""
         return NO_RULES if self.disclosure is None else self.disclosure.rules
+
+    @property
+    def fill(self) -> dict[str, float]:
+        """The constants that may stand for missing values, by features."""
+        return {one.name: one.fill for one in self.features if one.fill is not None}
 
     def configuration(self) -> Configuration:
         """The public parameters, as the mathematics wants them."""
@@ -221,6 +236,15 @@ class FederationFile:
             colluding=self.protocol.colluding,
             minimum=self.protocol.minimum,
         )
+
+
+def with_fill(features: Sequence[Feature], fill: Mapping[str, float]) -> tuple[Feature, ...]:
+    """Features with constants for their missing values."""
+    names = [one.name for one in features]
+    unknown = next((name for name in fill if name not in names), None)
+    if unknown is not None:
+        raise FederationFileError(f"there is no feature {unknown!r} to be filled")
+    return tuple(replace(one, fill=fill.get(one.name, one.fill)) for one in features)
 
 
 def check_unchanged(federation: FederationFile, stored: str | None, path: Path) -> None:
@@ -354,11 +378,12 @@ class _Reader:
                     "features",
                     f"must hold tables, [[features]]; number {number} is {_quoted(entry)}",
                 )
-            self.no_others(entry, {"name", "low", "high"}, prefix)
+            self.no_others(entry, {"name", "low", "high", "fill"}, prefix)
             feature = Feature(
                 self.value(entry, "name", str, prefix),
                 self.value(entry, "low", float, prefix),
                 self.value(entry, "high", float, prefix),
+                self.value(entry, "fill", float, prefix) if "fill" in entry else None,
             )
             with self.explained(f"{prefix}name"):
                 check_label(feature.name, "the column", LONGEST_LABEL)
@@ -368,6 +393,8 @@ class _Reader:
                 raise self.error(f"{prefix}high", f"and low must lie within ±{MAX_MAGNITUDE:g}")
             if not feature.low <= feature.high:
                 raise self.error(f"{prefix}high", "must not be below low")
+            if feature.fill is not None and not feature.low <= feature.fill <= feature.high:
+                raise self.error(f"{prefix}fill", "must lie between low and high")
             found.append(feature)
         return tuple(found)
 

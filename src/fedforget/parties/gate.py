@@ -6,23 +6,39 @@ import numpy as np
 
 from fedforget.clustering.ids import name_some
 from fedforget.parties.errors import ClientError
+from fedforget.parties.sources.source import Source
 from fedforget.parties.store import decoded_id
 from fedforget.parties.suppression import SuppressionList
-from fedforget.parties.tables import Table
 
 
 class Gate:
-    """Which ids of a table may come in."""
+    """Which ids of a table may come in.
 
-    def __init__(self, suppression: SuppressionList, waiting: set[str], again: bool) -> None:
+    Parameters
+    ----------
+    suppression : the list.
+    waiting : the names of requests that wait for a round.
+    again : whether ids that were forgotten before may come in.
+    waits : ids that wait to be forgotten stay out like others, instead of being refused.
+    """
+
+    def __init__(
+        self,
+        suppression: SuppressionList,
+        waiting: set[str],
+        again: bool,
+        *,
+        waits: bool = False,
+    ) -> None:
         self._suppression = suppression
         self._entries = suppression.entries()
         self._waiting = waiting
         self._again = again
+        self._waits = waits
         self.forgiven: list[bytes] = []
         self.kept_out = 0
 
-    def admitted(self, table: Table, encoded: list[bytes]) -> list[int]:
+    def admitted(self, table: Source, encoded: list[bytes]) -> list[int]:
         """Positions of the ids that may come in."""
         everybody = list(range(len(encoded)))
         if not self._entries or not encoded:
@@ -30,7 +46,7 @@ class Gate:
         digests = self._suppression.digests(np.array(encoded, dtype=np.bytes_))
         listed = [at for at in everybody if digests[at] in self._entries]
         soon = [at for at in listed if self._entries[digests[at]] in self._waiting]
-        if soon:
+        if soon and (self._again or not self._waits):
             some = name_some([decoded_id(encoded[at]) for at in soon])
             raise ClientError(
                 f"{table.path}: {len(soon)} ids wait to be forgotten by the next round: {some};"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from fedforget.clustering.ids import encode_id
 from fedforget.errors import FedforgetError
@@ -33,7 +33,9 @@ from fedforget.protocol.messages import Context, Letter, Notice
 from fedforget.protocol.rules import Quorum, Requirements
 from fedforget.text import UnsafeNameError, check_name
 
-VERSION = 2
+VERSION, WITH_NOT_HELD = 2, 3
+"""A receipt of version 3 also says how many ids of its request were not held."""
+
 SALT_BYTES = 16
 CLOCKS_MAY_DIFFER = timedelta(days=1)
 ERASED = (
@@ -51,7 +53,6 @@ SUPPRESSED = (
     " does not bring the records back unnoticed"
 )
 NOT_SUPPRESSED = "the client keeps no suppression list: an old export can bring the records back"
-_DOMAIN = b"fedforget receipt 2\0"
 
 
 class ReceiptError(FedforgetError):
@@ -66,7 +67,10 @@ class FederationName(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RequestPart(Struct, frozen=True, forbid_unknown_fields=True):
-    """What was asked for.  There are no digests where it was for everything."""
+    """What was asked for.  There are no digests where it was for everything.
+
+    ``not_held`` is there in version 3 alone: how many more ids were asked for.
+    """
 
     number: Number
     tag: Hex
@@ -74,6 +78,7 @@ class RequestPart(Struct, frozen=True, forbid_unknown_fields=True):
     records: Number
     digests: tuple[Hex, ...] | None
     seeds_drawn_again_from: int | None
+    not_held: Number | UnsetType = UNSET
 
 
 class Receipt(Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,7 +112,7 @@ def canonical(document: Any) -> bytes:
 def _statement(receipt: Receipt) -> bytes:
     plain = msgspec.to_builtins(receipt)
     del plain["client_signature"]
-    return _DOMAIN + canonical(plain)
+    return f"fedforget receipt {receipt.version}\0".encode() + canonical(plain)
 
 
 def text_of(receipt: Receipt) -> str:
@@ -132,7 +137,7 @@ def issue(
     ``membership`` is the list that the notice ``after`` names.
     """
     unsigned = Receipt(
-        version=VERSION,
+        version=VERSION if request.not_held is None else WITH_NOT_HELD,
         federation=FederationName(federation.name, federation.identifier),
         configuration=federation.digest.hex(),
         client=client,
@@ -144,6 +149,7 @@ def issue(
             digests=None if request.digests is None else tuple(request.digests),
             # Whether a record was a seed says something of how few there are beside it.
             seeds_drawn_again_from=request.reseeded if federation.rules.are_off else None,
+            not_held=UNSET if request.not_held is None else request.not_held,
         ),
         round=round_number,
         membership=membership,
@@ -173,6 +179,7 @@ class Proof:
     covered: tuple[str, ...] | None
     everything: bool
     remarks: tuple[str, ...]
+    not_held: int | None = None
 
     def sentences(self) -> list[str]:
         """In plain words."""
@@ -193,6 +200,9 @@ class Proof:
             lines.append("The model before it was the same: no bin of the sum changed.")
         else:
             lines.append(f"The model before it had the digest {self.model_before}.")
+        if self.not_held is not None:
+            ids = f"{self.not_held} more id{'s' * (self.not_held != 1)}"
+            lines.insert(1, f"{who} states that the request named {ids}, which it did not hold.")
         if self.covered is not None:
             names = ", ".join(self.covered) or "none of the ids given"
             lines.append(f"The request covered: {names}.")
@@ -233,13 +243,17 @@ def verify(
         On anything wrong.
     """
     version = document.get("version")
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or version not in (VERSION, WITH_NOT_HELD):
         raise ReceiptError(
             f"version: {version!r} is not known here; receipts of version 1 are checked with"
             " fedforget 0.1"
         )
     try:
         receipt = msgspec.convert(document, Receipt)
+        if (receipt.request.not_held is not UNSET) != (version == WITH_NOT_HELD):
+            raise ReceiptError(
+                "request: how many ids were not held is said in version 3, and in no other"
+            )
         return _verified(receipt, federation, ids, salt, clock or datetime.now(UTC))
     except msgspec.ValidationError as error:
         raise ReceiptError(f"the receipt is damaged: {error}") from None
@@ -292,6 +306,7 @@ def _verified(
         covered=_covered(receipt, ids, salt),
         everything=receipt.request.digests is None,
         remarks=tuple(_remarks(receipt, before, after, clock)),
+        not_held=None if receipt.request.not_held is UNSET else receipt.request.not_held,
     )
 
 

@@ -82,7 +82,8 @@ class Clusters:
 class Request(NamedTuple):
     """An erasure request that waits for a commit.
 
-    ``attempt`` is the one whose input carries it, None if none does yet.
+    ``attempt`` is the one whose input carries it, None if none does yet.  ``not_held`` says how
+    many more ids it named, where it was for those that are held.
     """
 
     number: int
@@ -92,6 +93,7 @@ class Request(NamedTuple):
     digests: list[str] | None
     reseeded: int | None
     attempt: int | None
+    not_held: int | None = None
 
     @property
     def name(self) -> str:
@@ -242,6 +244,12 @@ class Store(Database):
                     out[at] = np.frombuffer(blob.read(size), dtype="<f8")
         return out
 
+    def set_values(self, rows: RowNumbers, values: Floats) -> None:
+        """Overwrite the values of some records where they are."""
+        content = np.ascontiguousarray(values, dtype="<f8")
+        for part, slots, here in _by_part(rows):
+            self._overwrite("number", part, slots, content[here].tobytes())
+
     def remove(self, rows: RowNumbers, n_features: int) -> None:
         """Erase records: ids, values and labels."""
         if len(rows):
@@ -355,6 +363,7 @@ class Store(Database):
         digests: list[str] | None,
         salt: bytes,
         reseeded: int | None,
+        not_held: int | None = None,
     ) -> Request:
         """A request that waits for a round; no digests where it was for everything.
 
@@ -368,7 +377,9 @@ class Store(Database):
         )
         number: int = self.execute("SELECT last_insert_rowid()")[0][0]
         self.put(f"salt_{tag}", salt)
-        return Request(number, tag, time, records, digests, reseeded, None)
+        if not_held is not None:
+            self.put(f"not_held_{tag}", not_held)
+        return Request(number, tag, time, records, digests, reseeded, None, not_held)
 
     def requests(self, attempt: int | None = None) -> list[Request]:
         """Requests that wait for a commit: all, or those that travel with an attempt."""
@@ -377,7 +388,16 @@ class Store(Database):
             " ORDER BY number"
         )
         found = [
-            Request(number, tag, time, records, msgspec.msgpack.decode(digests), reseeded, sent)
+            Request(
+                number,
+                tag,
+                time,
+                records,
+                msgspec.msgpack.decode(digests),
+                reseeded,
+                sent,
+                self.get(f"not_held_{tag}"),
+            )
             for number, tag, time, records, digests, reseeded, sent in rows
         ]
         return [one for one in found if attempt is None or one.attempt == attempt]
@@ -389,6 +409,7 @@ class Store(Database):
     def close_request(self, request: Request, document: str) -> None:
         """A request has its receipt."""
         self.execute("DELETE FROM request WHERE number = ?", (request.number,))
+        self.discard(f"not_held_{request.tag}")
         self.execute(
             "INSERT INTO receipt VALUES (?, ?, ?)", (request.number, request.tag, document)
         )

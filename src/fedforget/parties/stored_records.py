@@ -19,8 +19,8 @@ from fedforget.clustering.owner import OwnedClusters, Owner
 from fedforget.clustering.partition import SeededPartition, StandingClusters
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
+from fedforget.parties.sources.reader import ROWS_AT_A_TIME
 from fedforget.parties.store import Clusters, EncodedIds, Store, StoreError, keys_of_stored
-from fedforget.parties.tables import ROWS_AT_A_TIME
 
 if TYPE_CHECKING:
     from fedforget.clustering.lloyd_clusters import LocalKMeans

@@ -15,7 +15,8 @@ from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.disclosure import DEFAULT, first_capacity, preset
 from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
 from fedforget.parties.server_party import ServerParty, open_server
-from fedforget.parties.tables import Table
+from fedforget.parties.sources.reader import Reader, Wanted
+from fedforget.parties.sources.source import Source
 from fedforget.protocol.graph import Policy, PolicyError
 
 DROPOUT, COLLUDING = 0.2, 0.1
@@ -25,12 +26,12 @@ class TrialError(FedforgetError):
     """A federation that cannot be made."""
 
 
-class MemoryTable(Table):
-    """Records that are in memory already."""
+class MemoryTable(Source):
+    """Records that are in memory already, and are as they should be."""
 
     def __init__(self, ids: Ids, values: Floats, features: list[str]) -> None:
-        self.path = Path("the records")
-        self.features = features
+        wanted = Wanted("", tuple(features))
+        super().__init__([Reader("the records", wanted)], wanted)
         self.n_rows = len(ids)
         self._content = ids, values
 

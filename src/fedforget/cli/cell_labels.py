@@ -1,0 +1,143 @@
+"""Labels of cells, written into the AnnData file that the cells are in.
+
+The new file takes the place of the old one when it is complete.  Everything else in it is copied as
+it is, without being loaded, and the labels of an earlier time leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedforget.arrays import Labels
+from fedforget.clustering.ids import encode_id
+from fedforget.errors import FedforgetError
+from fedforget.parties.sources.anndata_files import OBS_NAMES, AnnDataReader
+from fedforget.parties.sources.reader import Wanted, check_installed
+from fedforget.whole_files import whole_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Written(NamedTuple):
+    """How many cells have a label, how many have none, and how many records are elsewhere."""
+
+    labelled: int
+    without: int
+    elsewhere: int
+
+
+def write_cell_labels(
+    path: Path,
+    ids: Sequence[int | str],
+    labels: Labels,
+    n_clusters: int,
+    *,
+    key: str = "fedforget",
+    id_column: str | None = None,
+) -> Written:
+    """Write labels into a column of ``obs``, as a categorical with one category per cluster.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which must be there.
+    ids : sequence of int or str
+        The records.
+    labels : array of int
+        The cluster of each, from 0.
+    n_clusters : int
+        How many clusters there are; categories are their numbers, as text.
+    key : str
+        The column; one of that name is replaced.
+    id_column : str, optional
+        The column of ``obs`` with the ids; the cells' names if left out.
+
+    Returns
+    -------
+    Written
+
+    Raises
+    ------
+    FedforgetError
+        If the file cannot be read or written; it is as it was then.
+    """
+    check_installed("anndata", "anndata", "AnnData")
+    import h5py
+
+    if not path.is_file():
+        raise FedforgetError(
+            f"{path}: there is no such file; labels are written into the AnnData file of the cells"
+        )
+    try:
+        with h5py.File(path, "r") as old:
+            column, written = _column(path, old, ids, labels, n_clusters, key, id_column)
+            mode = path.stat().st_mode & 0o777
+            with whole_file(path) as file:
+                os.fchmod(file.fileno(), mode)
+                # HDF5 reads what it has written.
+                with os.fdopen(os.dup(file.fileno()), "r+b") as both, h5py.File(both, "w") as new:
+                    _copy(old, new, key, column)
+    except OSError as error:
+        reason = error.strerror or str(error).splitlines()[0]
+        raise FedforgetError(f"{path} cannot be labelled: {reason}; it is as it was") from None
+    return written
+
+
+def _column(
+    path: Path,
+    file: Any,
+    ids: Sequence[int | str],
+    labels: Labels,
+    n_clusters: int,
+    key: str,
+    id_column: str | None,
+) -> tuple[pd.Categorical, Written]:
+    """The labels in the order of the cells."""
+    import pandas as pd
+
+    reader = AnnDataReader(str(path), Wanted(id_column or OBS_NAMES, ()), path)
+    obs = reader.obs(file)
+    if not key or "/" in key or key in (".", "_index", obs.attrs["_index"], id_column):
+        raise FedforgetError(f"{key!r} cannot be the column of the labels: name another one")
+    cells = reader.ids(obs)
+    label_of = dict(zip(map(encode_id, ids), labels.tolist(), strict=True))
+    codes = [-1 if cell is None else label_of.pop(encode_id(cell), -1) for cell in cells]
+    labelled = sum(code >= 0 for code in codes)
+    if labelled == 0:
+        raise FedforgetError(
+            f"{path}: none of its cells is held by this client; it is as it was (--id names the"
+            " column of obs with the ids)"
+        )
+    # Texts as objects: anndata cannot write those of pandas 3.
+    names = pd.Index([str(number) for number in range(n_clusters)], dtype=object)
+    column = pd.Categorical.from_codes(np.array(codes, dtype=np.int64), categories=names)
+    return column, Written(labelled, len(cells) - labelled, len(label_of))
+
+
+def _copy(old: Any, new: Any, key: str, column: pd.Categorical) -> None:
+    """Everything but the column of that name, and the labels in its place."""
+    from anndata.io import write_elem
+
+    _copy_attributes(old, new)
+    for name in old:
+        if name != "obs":
+            old.copy(name, new)
+    obs, copied = old["obs"], new.create_group("obs", track_order=True)
+    _copy_attributes(obs, copied)
+    for name in obs:
+        if name != key:
+            obs.copy(name, copied)
+    write_elem(copied, key, column)
+    order = [str(one) for one in obs.attrs.get("column-order", ())]
+    copied.attrs["column-order"] = order if key in order else [*order, key]
+
+
+def _copy_attributes(old: Any, new: Any) -> None:
+    for name, value in old.attrs.items():
+        new.attrs[name] = value

@@ -1,0 +1,477 @@
+"""Making a client's records equal to a source: tonight's export, a query, a file.
+
+New records are learnt, changed ones replaced, and those that the source has no longer are forgotten
+by a request, as if somebody had asked for it.  All of it is one transaction.  Afterwards nothing
+tells that the records did not come by one import of the source.
+
+A source is read once.  The records that are held wait in memory meanwhile and take the new values
+over; new records go to the store at once.  So there is never a second copy of either.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from fedforget.arrays import Floats, Ints
+from fedforget.clustering.ids import IdIndex, Ids
+from fedforget.clustering.owner import Owner
+from fedforget.clustering.prf import Keys, Secret
+from fedforget.configuration import Configuration
+from fedforget.errors import DuplicateIdError
+from fedforget.parties import receipts
+from fedforget.parties.errors import ClientError
+from fedforget.parties.gate import Gate
+from fedforget.parties.log import now
+from fedforget.parties.sources import Source
+from fedforget.parties.store import (
+    Clusters,
+    EncodedIds,
+    Request,
+    Store,
+    decoded_id,
+    encoded_ids,
+    keys_of_stored,
+)
+from fedforget.parties.stored_records import StoredRecords, clusters_of
+from fedforget.parties.suppression import SuppressionList
+
+COLUMNS = "columns"
+"""The value of a client's store that names the columns of its last source."""
+
+EXAMPLES = 5
+"""So many ids of each kind are shown."""
+
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
+_NUMBER = re.compile(r"\d{1,18}")
+_NOWHERE = np.empty(0, dtype=np.int64)
+
+Progress = Callable[[int], None]
+Known = tuple[Ints, Keys]
+Flags = npt.NDArray[np.bool_]
+
+
+class SyncError(ClientError):
+    """A source that a client does not follow; nothing has changed."""
+
+
+@dataclass(frozen=True)
+class Brake:
+    """How many records one sync may remove.
+
+    Attributes
+    ----------
+    number : so many; None where a share is meant.
+    share : this share of the stored records, rounded down.
+    least : where the share is less than this, this.
+    """
+
+    number: int | None = None
+    share: Fraction = Fraction(5, 100)
+    least: int = 10
+
+    @classmethod
+    def parse(cls, text: str) -> Brake:
+        """A number or a percentage.
+
+        >>> Brake.parse("20").most(1000), Brake.parse("2.5%").most(1000), Brake().most(100)
+        (20, 25, 10)
+        """
+        if _NUMBER.fullmatch(text):
+            return cls(number=int(text))
+        found = _SHARE.fullmatch(text)
+        if found is None or Fraction(found.group(1)) > 100:
+            raise SyncError(
+                f"--max-removed takes a number of records or a percentage, such as 200 or 5%, not"
+                f" {text!r}"
+            )
+        return cls(share=Fraction(found.group(1)) / 100, least=0)
+
+    def most(self, stored: int) -> int:
+        """How many of so many stored records may go."""
+        if self.number is not None:
+            return self.number
+        return max(self.least, int(self.share * stored))
+
+
+@dataclass(frozen=True)
+class SyncRules:
+    """What a sync may do.
+
+    Attributes
+    ----------
+    brake : how many records may go.
+    again : let ids in that were forgotten before.
+    new_columns : the source may lack columns that the last one had.
+    dry_run : change nothing.
+    """
+
+    brake: Brake = field(default_factory=Brake)
+    again: bool = False
+    new_columns: bool = False
+    dry_run: bool = False
+
+
+@dataclass
+class Kind:
+    """Records to which the same happens: how many, and the ids of some."""
+
+    count: int = 0
+    examples: list[int | str] = field(default_factory=list)
+
+    def add(self, encoded: Sequence[bytes]) -> None:
+        self.count += len(encoded)
+        wanted = EXAMPLES - len(self.examples)
+        self.examples += [decoded_id(one) for one in encoded[:wanted]]
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What a sync did or, as a dry run, would do.
+
+    Attributes
+    ----------
+    added, changed, removed, kept_out : the records, by what happens to them.
+    records : how many are held afterwards.
+    refusal : why the source would be refused; only a dry run has one.
+    request : the name of the request by which records were removed, None if none was.
+    salt : of that request.
+    reseeded : the first seed that is another one than before, from 1; None if all stand.
+    """
+
+    added: Kind
+    changed: Kind
+    removed: Kind
+    kept_out: Kind
+    records: int
+    refusal: str | None = None
+    request: str | None = None
+    salt: str | None = None
+    reseeded: int | None = None
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        return {
+            "added": self.added,
+            "changed": self.changed,
+            "removed": self.removed,
+            "kept_out": self.kept_out,
+        }
+
+
+class Comparison:
+    """A source beside the records that are held.
+
+    Parameters
+    ----------
+    store : holds the records.
+    config : the public parameters.
+    secret : the client's.
+    gate : says which ids may come in.
+    writes : whether new records go to the store.
+
+    Attributes
+    ----------
+    rows, ids, values : the records that were held; changed ones have their new values here.
+    seen, changed : which of them the source has, and with other values.
+    """
+
+    def __init__(
+        self, store: Store, config: Configuration, secret: Secret, gate: Gate, *, writes: bool
+    ) -> None:
+        self._store, self._grid, self._secret = store, config.grid, secret
+        self._gate, self._writes = gate, writes
+        self.rows, self.ids, self.values = store.everything(config.grid.n_features)
+        n = len(self.rows)
+        self.seen, self.changed = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+        self._index = IdIndex()
+        self._index.put(keys_of_stored(secret, self.ids), np.arange(n))
+        self._places, self._hashed = [_NOWHERE], [_keys_of_none()]
+        self.kinds = {name: Kind() for name in ("added", "changed", "kept_out")}
+        self.n_rows = 0
+
+    def take(self, source: Source, ids: Ids, values: Floats) -> None:
+        """Compare some rows of the source with what is held."""
+        source.check_inside(values, self._grid, self.n_rows)
+        encoded = encoded_ids(ids.tolist())
+        keys = keys_of_stored(self._secret, np.array(encoded, dtype=np.bytes_))
+        held = self._look_up(source, encoded, keys)
+        self.n_rows += len(encoded)
+        admitted = np.zeros(len(encoded), dtype=np.bool_)
+        admitted[self._gate.admitted(source, encoded)] = True
+        self._keep_out(encoded, held, admitted)
+        self._compare(encoded, values, held, np.flatnonzero(admitted & (held >= 0)))
+        self._add(encoded, values, keys, np.flatnonzero(admitted & (held < 0)))
+
+    def _look_up(self, source: Source, encoded: list[bytes], keys: Keys) -> Ints:
+        """Where each id is among those held, -1 if it is not; refuses one that comes twice."""
+        n = len(self.rows)
+        at = self._index.find(keys)
+        twice = at >= n
+        known = np.flatnonzero((at >= 0) & ~twice)
+        twice[known] = self.seen[at[known]]
+        again = np.ones(len(known), dtype=np.bool_)
+        again[np.unique(at[known], return_index=True)[1]] = False
+        twice[known[again]] = True
+        new = np.flatnonzero(at < 0)
+        # Every handle from n on says that the source has had the id, whatever became of it.
+        handles = np.full(len(new), n, dtype=np.int64)
+        fresh = self._index.put(Keys(keys.low[new], keys.high[new]), handles)
+        twice[new[~fresh]] = True
+        if twice.any():
+            first = int(twice.argmax())
+            raise DuplicateIdError(
+                f"{source.path}: the id {decoded_id(encoded[first])!r} is there twice (again in"
+                f" {source.place(first)}); nothing was changed"
+            )
+        self.seen[at[known]] = True
+        return at
+
+    def _keep_out(self, encoded: list[bytes], held: Ints, admitted: Flags) -> None:
+        """Count those who stay out; nobody who stays out may be held."""
+        out = np.flatnonzero(~admitted)
+        if (held[out] >= 0).any():
+            many = int(np.count_nonzero(held[out] >= 0))
+            raise SyncError(
+                f"{many} of the records that are held were forgotten before: this directory was"
+                " restored from a backup. Run client recover first; nothing was changed"
+            )
+        self.kinds["kept_out"].add([encoded[one] for one in out.tolist()])
+
+    def _compare(self, encoded: list[bytes], values: Floats, held: Ints, some: Ints) -> None:
+        """Take over the values that differ, in any bit: a zero with a sign is another value."""
+        at, new = held[some], np.ascontiguousarray(values[some])
+        other = (new.view(np.uint64) != self.values[at].view(np.uint64)).any(axis=1)
+        self.values[at[other]] = new[other]
+        self.changed[at[other]] = True
+        self.kinds["changed"].add([encoded[one] for one in some[other].tolist()])
+
+    def _add(self, encoded: list[bytes], values: Floats, keys: Keys, some: Ints) -> None:
+        names = [encoded[one] for one in some.tolist()]
+        self.kinds["added"].add(names)
+        if self._writes and names:
+            self._places.append(self._store.add(names, values[some]))
+            self._hashed.append(Keys(keys.low[some], keys.high[some]))
+
+    @property
+    def added(self) -> Known:
+        """The rows of the new records in the store, and their keys."""
+        columns = zip(*self._hashed, strict=True)
+        return np.concatenate(self._places), Keys(*map(np.concatenate, columns))
+
+    @property
+    def n_removed(self) -> int:
+        return len(self.rows) - int(np.count_nonzero(self.seen))
+
+    @property
+    def n_records(self) -> int:
+        """How many records there are afterwards."""
+        return len(self.rows) - self.n_removed + self.kinds["added"].count
+
+    def removed_ids(self) -> list[bytes]:
+        """The encoded ids that the source has no longer."""
+        gone: list[bytes] = self.ids[~self.seen].tolist()
+        return gone
+
+
+class Synchroniser:
+    """Makes the records of one client follow sources.
+
+    Parameters
+    ----------
+    store, config, secret : the client's.
+    owner : the client as an owner, with clusters that are stored.
+    draw_afresh : stores the clusters that follow from the records.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: Configuration,
+        secret: Secret,
+        owner: Callable[[Clusters, Mapping[bytes, int], Known | None], Owner[StoredRecords]],
+        draw_afresh: Callable[[Known | None], None],
+    ) -> None:
+        self._store, self._config, self._secret = store, config, secret
+        self._owner, self._draw_afresh = owner, draw_afresh
+        self.request: Request | None = None
+        """The request by which records were removed, once it is stored."""
+
+    def run(
+        self,
+        source: Source,
+        rules: SyncRules,
+        suppression: SuppressionList,
+        progress: Progress | None = None,
+    ) -> Synced:
+        """Compare, and unless it is a dry run make the change, in a transaction of the caller."""
+        waiting = {one.name for one in self._store.requests()}
+        gate = Gate(suppression, waiting, rules.again, waits=True)
+        found = Comparison(self._store, self._config, self._secret, gate, writes=not rules.dry_run)
+        for ids, values in source.parts():
+            if found.n_rows == 0 and not rules.new_columns:
+                self._check_columns(source)
+            found.take(source, ids, values)
+            if progress is not None:
+                progress(len(ids))
+        if found.n_rows and not rules.new_columns:
+            # Of several files, a later one may lack what the first one had.
+            self._check_columns(source)
+        if found.n_rows == 0:
+            raise SyncError(
+                f"{source.path} has no rows: a source that is empty by mistake would erase"
+                " everything. To erase all records on purpose, name them to client forget, or"
+                " leave with client leave; nothing was changed"
+            )
+        refusal = self._refusal(found, rules.brake)
+        removed = Kind()
+        removed.add(found.removed_ids())
+        kinds = found.kinds
+        done = Synced(
+            added=kinds["added"],
+            changed=kinds["changed"],
+            removed=removed,
+            kept_out=kinds["kept_out"],
+            records=found.n_records,
+            refusal=refusal,
+        )
+        if rules.dry_run:
+            return done
+        if refusal is not None:
+            raise SyncError(f"{refusal}; nothing was changed")
+        return self._make(source, found, done, gate, suppression)
+
+    # -- brakes --------------------------------------------------------------------------------
+
+    def _check_columns(self, source: Source) -> None:
+        """Refuse a source that lacks columns: it is not what the last one was."""
+        last: list[str] = self._store.get(COLUMNS, [])
+        gone = [name for name in last if name not in (source.columns or ())]
+        if gone:
+            named = ", ".join(map(repr, gone[:EXAMPLES]))
+            more = f" and {len(gone) - EXAMPLES} more" if len(gone) > EXAMPLES else ""
+            raise SyncError(
+                f"{source.path} has no column {named}{more}, which the last source had; nothing"
+                " was changed. If its columns have changed on purpose, add --new-columns"
+            )
+
+    def _refusal(self, found: Comparison, brake: Brake) -> str | None:
+        stored, most = len(found.rows), brake.most(len(found.rows))
+        if found.n_removed > most:
+            return (
+                f"{found.n_removed} of {stored} stored records are not in the source any more, and"
+                f" a sync removes at most {most}. Is the export complete, and are its ids those of"
+                f" the last one? Look with --dry-run; --max-removed {found.n_removed} lets them go"
+            )
+        if found.n_records > self._config.max_records:
+            return (
+                f"{found.n_records} records do not fit: this grid has room for"
+                f" {self._config.max_records}"
+            )
+        return None
+
+    # -- the change ----------------------------------------------------------------------------
+
+    def _make(
+        self,
+        source: Source,
+        found: Comparison,
+        done: Synced,
+        gate: Gate,
+        suppression: SuppressionList,
+    ) -> Synced:
+        names = found.removed_ids()
+        reseeded = self._change_records(found)
+        salt = None
+        if names:
+            salt = os.urandom(receipts.SALT_BYTES)
+            digests = sorted(receipts.request_digest(salt, decoded_id(one)) for one in names)
+            request = self._store.add_request(now(), len(names), digests, salt, reseeded)
+            # Before the erasure is final: an id must never be gone and not on the list.
+            suppression.begin_forgetting(np.array(names, dtype=np.bytes_), request.name)
+            self.request = request
+        if gate.forgiven:
+            mark = os.urandom(8).hex()
+            self._store.put("let_in", mark)
+            suppression.begin_forgiving(gate.forgiven, mark)
+        remember_columns(self._store, source.columns)
+        return replace(
+            done,
+            request=None if self.request is None else self.request.name,
+            salt=None if salt is None else salt.hex(),
+            reseeded=reseeded,
+        )
+
+    def _change_records(self, found: Comparison) -> int | None:
+        """Erase, replace and count; returns the first seed that is another one, from 1."""
+        gone = ~found.seen | found.changed
+        rows, keys = found.added
+        if not gone.any() and not len(rows):
+            return None
+        n_features = self._config.grid.n_features
+        before = self._store.clusters(n_features)
+        lost = _first_of(before.seed_ids, found.ids[gone])
+        touched = int(np.count_nonzero(gone)) + len(rows)
+        seeds_stand = lost is None and 2 * touched <= len(found.rows)
+        if seeds_stand and self._config.representatives != "lloyd":
+            self._follow(found, before, gone, rows, keys)
+        else:
+            self._store.remove(found.rows[~found.seen], n_features)
+            self._store.set_values(found.rows[found.changed], found.values[found.changed])
+            # Drawing reads all records: there is no room for those that were held before.
+            found.values = found.values[:0]
+            self._draw_afresh((rows, keys))
+        other = _first_difference(before.seed_ids, self._store.clusters(n_features).seed_ids)
+        steps = [step for step in (lost, other) if step is not None]
+        return min(steps) + 1 if steps else None
+
+    def _follow(
+        self, found: Comparison, before: Clusters, gone: Flags, rows: Ints, keys: Keys
+    ) -> None:
+        """Change clusters whose seeds do not go: only the rows that come or go are read."""
+        seeds = np.isin(found.ids, np.array(before.seed_ids, dtype=np.bytes_))
+        places = zip(found.ids[seeds].tolist(), found.rows[seeds].tolist(), strict=True)
+        owner = self._owner(before, dict(places), None)
+        if gone.any():
+            owner.forget(found.rows[gone])
+        if found.changed.any():
+            ids = found.ids[found.changed]
+            some = self._store.add(ids.tolist(), found.values[found.changed])
+            rows = np.concatenate([rows, some])
+            more = keys_of_stored(self._secret, ids)
+            keys = Keys(*(np.concatenate(two) for two in zip(keys, more, strict=True)))
+        found.values = found.values[:0]
+        if len(rows):
+            owner.admit(rows, keys)
+        self._store.set_clusters(clusters_of(owner.clusters))
+
+
+def remember_columns(store: Store, columns: Sequence[str] | None) -> None:
+    """Note the names of a source's columns, for the sync that follows."""
+    if columns is not None and store.get(COLUMNS) != list(columns):
+        store.put(COLUMNS, list(columns))
+
+
+def _keys_of_none() -> Keys:
+    return Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
+
+
+def _first_of(seeds: Sequence[bytes], ids: EncodedIds) -> int | None:
+    """The first seed that is among some ids."""
+    found = np.flatnonzero(np.isin(np.array(seeds, dtype=np.bytes_), ids))
+    return int(found[0]) if len(found) else None
+
+
+def _first_difference(before: Sequence[bytes], after: Sequence[bytes]) -> int | None:
+    """The first step at which two draws differ."""
+    pairs = zip(before, after, strict=False)
+    found = next((step for step, (old, new) in enumerate(pairs) if old != new), None)
+    if found is None and len(before) != len(after):
+        return min(len(before), len(after))
+    return found
