@@ -572,27 +572,22 @@ def labels(
     folder: Folder,
     model: Annotated[Path, typer.Option(help="Centroids that the server exported (.npz, .json).")],
     out: Annotated[Path, typer.Option("-o", "--out", help="A .csv or .parquet file to write.")],
+    like: Annotated[
+        Path | None,
+        typer.Option(help="An earlier model (.npz, .json): number clusters as it does."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write each record's cluster.
 
+    With `--like`, each cluster has the number of the earlier one that it is matched with, and the
+    command says how far clusters moved and how many records have another number than before.
+
     Example: `fedforget client labels aarhus/ --model centroids.npz -o labels.csv`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.cli.given_files import read_centroids
-    from fedforget.cli.words import write_table
-    from fedforget.parties.client_party import open_client
-    from fedforget.parties.errors import ClientError
+    from fedforget.cli.labels_command import write_labels
 
-    with plain_errors(), open_client(folder) as party:
-        if party.federation is None:
-            raise ClientError("this client has not joined a federation: run client join first")
-        centres = read_centroids(model, party.federation.feature_names)
-        ids, found = party.labels(party.config.grid.to_clustered(centres))
-        write_table(out, {"id": ids, "cluster": found})
-    result = {"records": len(ids), "file": str(out)}
-    words = f"{len(ids)} labels written to [bold]{safe(out)}[/]"
-    show(result, as_json, lambda: console.print(words, soft_wrap=True))
+    write_labels(folder, model, like, out, as_json)
 
 
 @app.command()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from fedforget.arrays import Floats
+from fedforget.arrays import Floats, Ints
 from fedforget.cli.console import console, messages, safe, show
 from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.errors import FedforgetError
@@ -85,6 +85,31 @@ def read_centroids(path: Path, features: list[str]) -> Floats:
     if len({len(columns[name]) for name in features}) > 1:
         raise FedforgetError(f"{path} does not hold one value of each feature for each centroid")
     return np.column_stack([columns[name].astype(np.float64) for name in features])
+
+
+NUMBERS = "cluster"
+"""The column with the clusters' numbers, in models that are numbered like an earlier one."""
+
+
+def read_numbers(path: Path, n_centroids: int, features: list[str]) -> Ints:
+    """The numbers of exported centroids: their own column, or their places in the file."""
+    if NUMBERS in features:
+        return np.arange(n_centroids)
+    try:
+        if path.suffix.lower() == ".npz":
+            with open_npz(path) as file:
+                found = file[NUMBERS] if NUMBERS in file else None
+        else:
+            found = _columns_of(path, read_json(path), [NUMBERS]).get(NUMBERS)
+    except IncomingFileError as error:
+        raise FedforgetError(str(error)) from None
+    if found is None:
+        return np.arange(n_centroids)
+    numbers = found.astype(np.int64) if found.dtype.kind in "iuf" else np.empty(0, np.int64)
+    distinct = len(set(numbers.tolist())) == len(numbers) == n_centroids
+    if found.ndim != 1 or not distinct or (numbers != found).any() or numbers.min() < 0:
+        raise FedforgetError(f"{path} does not hold one number per cluster as {NUMBERS!r}")
+    return numbers
 
 
 def _columns_of(path: Path, content: Any, features: list[str]) -> dict[str, npt.NDArray[Any]]:

@@ -449,45 +449,47 @@ def model(
             help="A .csv, .json or .npz file to write; `client labels` reads the last two.",
         ),
     ] = None,
+    clusters: Annotated[
+        int | None, typer.Option(help="Another number of clusters, from the same sum.")
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="An earlier model (.npz, .json): number clusters as it does."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Export the centroids, in the original units and with the features' names.
 
     Example: `fedforget server model server/ -o centroids.npz`
     """
-    from rich.table import Table
+    from fedforget.cli.model_command import export_model
 
-    from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.cli.words import write_table
-    from fedforget.parties.server_party import open_server
+    export_model(folder, out, clusters, like, as_json)
 
-    with plain_errors(), open_server(folder) as party:
-        _, centres = party.centres()
-        names = party.federation.feature_names
-        sizes = party.sizes()
-        digest = party.status()["model"]
-        if out is not None:
-            write_table(out, {"size": sizes, **dict(zip(names, centres.T, strict=True))})
-    result = {
-        "model": digest,
-        "features": names,
-        "centroids": centres.tolist(),
-        "sizes": sizes,
-        "file": None if out is None else str(out),
-    }
 
-    def in_words() -> None:
-        shown = Table(title=f"{len(centres)} clusters, model {digest[:12]}…")
-        for column in ("cluster", "records", *names[:6], *(["…"] if len(names) > 6 else [])):
-            shown.add_column(safe(column), justify="right")
-        for k, centre in enumerate(centres):
-            cells = [f"{value:.4g}" for value in centre[:6]]
-            shown.add_row(str(k), str(sizes[k]), *cells, *(["…"] if len(names) > 6 else []))
-        console.print(shown)
-        if out is not None:
-            console.print(f"Written to [bold]{safe(out)}[/bold]", soft_wrap=True)
+@app.command()
+def choose(
+    folder: Folder,
+    clusters: Annotated[
+        str, typer.Option(help="Numbers of clusters: 2:12 for all from 2 to 12, or 3,5,8.")
+    ] = "2:12",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A picture to write, an .svg file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare numbers of clusters on the sum that is there; no round is needed.
 
-    show(result, as_json, in_words)
+    Shows for each number the loss and its decrease, whether restarts agree, the smallest cluster
+    and whether the federation's rules are kept. Says which number the table speaks for, and why;
+    nothing is changed. `server model --clusters` exports any of them, `server amend --clusters`
+    makes one the federation's.
+
+    Example: `fedforget server choose server/ --clusters 2:12 -o choose.svg`
+    """
+    from fedforget.cli.choose_command import compare
+
+    compare(folder, clusters, out, as_json)
 
 
 @app.command()

@@ -646,6 +646,10 @@ class ClientParty:
         nearest_centre = nearest(self.config.grid.to_clustered(values), centres)[0]
         return [decoded_id(one) for one in ids.tolist()], nearest_centre
 
+    def clustered_records(self) -> Floats:
+        """All records in the clustered space, in the order of :meth:`labels`."""
+        return self.config.grid.to_clustered(self.store.everything(self._n_features)[2])
+
     def state_digest(self) -> str:
         """Digest of the records and the state stored for them, in the order of the ids."""
         rows, ids, values = self.store.everything(self._n_features)

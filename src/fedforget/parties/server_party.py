@@ -21,8 +21,9 @@ from msgspec import structs
 from fedforget.arrays import Floats
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import ServerModel
+from fedforget.configuration import Configuration
 from fedforget.errors import FedforgetError
-from fedforget.modelling import model_of
+from fedforget.modelling import model_of, sizes_of
 from fedforget.parties.database import Database, Schema
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import being_made, locked, read_key, write_private
@@ -484,6 +485,16 @@ class ServerParty:
 
     # -- looking -------------------------------------------------------------------------------
 
+    @property
+    def counted_with(self) -> FederationFile:
+        """The federation file with which the last round was committed."""
+        return self.federation
+
+    @property
+    def model_config(self) -> Configuration:
+        """The public parameters of the stored aggregate and model."""
+        return self.counted_with.configuration()
+
     def model(self) -> ServerModel:
         plain = self._db.get("model")
         if plain is None:
@@ -492,20 +503,12 @@ class ServerParty:
 
     def sizes(self) -> list[int]:
         """How many records each cluster of the model counts."""
-        model, aggregate = self.model(), self.aggregate()
-        if self.config.published_step is not None:
-            labels = self.config.nearest_centres(aggregate.points(), model)
-            counted = np.bincount(labels, aggregate.counts(), minlength=len(model.centres))
-            return [int(size) for size in counted]
-        # The labels are those of weighted bins, or of the points drawn in them, one a record.
-        uniform = self.config.server_points == "uniform"
-        weights = np.ones(len(model.labels)) if uniform else aggregate.counts()
-        counted = np.bincount(model.labels, weights, minlength=len(model.centres))
-        return [int(size) for size in counted]
+        sizes: list[int] = sizes_of(self.model_config, self.aggregate(), self.model()).tolist()
+        return sizes
 
     def centres(self) -> tuple[Floats, Floats]:
         """The published centres, in the clustered space and in the original units."""
-        return self.config.centres_of(self.model())
+        return self.model_config.centres_of(self.model())
 
     def status(self) -> dict[str, Any]:
         lists, ledger, log = self.lists(), self.ledger(), self.log()
