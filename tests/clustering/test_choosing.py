@@ -36,9 +36,7 @@ def by_definition(one: list[int], other: list[int]) -> float:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)), max_size=8))
 def test_agreement_is_that_of_repeated_records(points: list[tuple[int, int, int]]) -> None:
-    one, other, weights = (np.array(c, np.int64) for c in zip(*points, strict=True)) if points else (
-        np.empty(0, np.int64),
-    ) * 3  # fmt: skip
+    one, other, weights = np.array(points, np.int64).reshape(-1, 3).T
     found = adjusted_rand(one, other, weights)
     repeated = [np.repeat(labels, weights).tolist() for labels in (one, other)]
     assert found == by_definition(*repeated)

@@ -72,7 +72,8 @@ def join(
         ),
     ],
     federation: Annotated[
-        Path | None, typer.Option(help="The federation file, the first time.")
+        Path | None,
+        typer.Option(help="The federation file: the first time, and when it was amended."),
     ] = None,
     alone: Annotated[
         bool,
@@ -85,7 +86,7 @@ def join(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Join a federation, or take over the list of a new epoch.
+    """Join a federation, or take over the list of a new epoch, or an amendment.
 
     Shows the list, its fingerprint and what the coming sums will show; asks before it accepts.
     Read the fingerprint to another member by telephone: a server that gives members different
@@ -109,9 +110,16 @@ def join(
                 if not yes and sys.stdin.isatty():
                     typer.confirm("Is this the list that the others have? Accept it?", abort=True)
             party.join(given, *documents, alone=alone)
-            name = party.name
+            name, misfit = party.name, party.status()["records_that_do_not_fit"]
     words = f"{safe(name)} follows the list of epoch {plan.membership.epoch}."
-    show(plain_join(plan), as_json, lambda: console.print(words))
+
+    def in_words() -> None:
+        console.print(words)
+        if misfit is not None:
+            what = f"[bold yellow]no round until this is mended:[/bold yellow] {safe(misfit)}"
+            console.print(what, soft_wrap=True)
+
+    show(plain_join(plan) | {"records_that_do_not_fit": misfit}, as_json, in_words)
 
 
 @app.command("import")

@@ -16,6 +16,7 @@ from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
 from fedforget.parties import receipts
 from fedforget.parties.federation_file import FederationFile
+from fedforget.parties.version_store import earlier_file
 from fedforget.text import json_text
 
 MAX_BYTES_OF_IDS = 1 << 30
@@ -27,12 +28,13 @@ def verify_receipt(
     """Check a receipt and say what it proves."""
     try:
         ids = None if ids_file is None else read_ids(ids_file)
-        proof = receipts.verify(
-            receipts.read(path),
-            FederationFile.read(federation),
-            ids=ids,
-            salt=None if salt is None else _salt(salt),
-        )
+        document, secret = receipts.read(path), None if salt is None else _salt(salt)
+        try:
+            file = FederationFile.read(federation)
+            proof = receipts.verify(document, file, ids=ids, salt=secret)
+        except receipts.EarlierVersionError as error:
+            file = _version_beside(federation, error)
+            proof = receipts.verify(document, file, ids=ids, salt=secret)
     except FedforgetError as error:
         if as_json:
             print(json_text({"valid": False, "reason": str(error)}, indent=2))
@@ -49,6 +51,17 @@ def verify_receipt(
 
     result = {"valid": True} | vars(proof) | {"not_covered": receipts.NOT_COVERED}
     show(result, as_json, in_words)
+
+
+def _version_beside(federation: Path, error: receipts.EarlierVersionError) -> FederationFile:
+    """The earlier version of a federation file that lies beside it, if it is the right one."""
+    path = earlier_file(federation.parent, error.version)
+    if not path.exists():
+        raise error
+    found = FederationFile.read(path)
+    if found.digest.hex() != FederationFile.read(federation).earlier[error.version - 1].digest:
+        raise FedforgetError(f"{path} is not version {error.version} of {federation}")
+    return found
 
 
 def _salt(text: str) -> bytes:
@@ -98,7 +111,7 @@ def read_numbers(path: Path, n_centroids: int, features: list[str]) -> Ints:
     try:
         if path.suffix.lower() == ".npz":
             with open_npz(path) as file:
-                found = file[NUMBERS] if NUMBERS in file else None
+                found = file[NUMBERS] if NUMBERS in file else None  # noqa: SIM401
         else:
             found = _columns_of(path, read_json(path), [NUMBERS]).get(NUMBERS)
     except IncomingFileError as error:

@@ -63,11 +63,10 @@ class Earlier:
         now = self.clustered(centres[:, self.shared])
         return number_like(self.clustered(self.centres), self.numbers, now)
 
-    def labels(self, clustered: Floats) -> Labels:
+    def labels(self, clustered: Floats) -> Ints:
         """The number that the earlier model gave to points of the clustered space."""
         points = np.ascontiguousarray(clustered[:, self.shared])
-        found: Labels = self.numbers[nearest(points, self.clustered(self.centres))[0]]
-        return found
+        return self.numbers[nearest(points, self.clustered(self.centres))[0]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Changed:
 
     @classmethod
     def of(
-        cls, numbering: Numbering, before: Labels, places: Labels, weights: Ints, least: int = 1
+        cls, numbering: Numbering, before: Ints, places: Labels, weights: Ints, least: int = 1
     ) -> Changed:
         """``places`` are clusters in the model's order, ``before`` the earlier numbers."""
         n = len(numbering.numbers)

@@ -126,7 +126,9 @@ class Choices:
 
     def columns(self) -> list[tuple[str, ...]]:
         """The table as text, a heading first."""
-        lines = [("clusters", "loss", "decrease", "agreement", "smallest", "rules")]
+        lines: list[tuple[str, ...]] = [
+            ("clusters", "loss", "decrease", "agreement", "smallest", "rules")
+        ]
         for row in self.rows:
             few = "" if row.found == row.n_clusters else f" ({row.found} found)"
             kept = "kept" if row.complies else f"{row.too_small} too small"

@@ -25,8 +25,8 @@ from fedforget.digests import Digest
 from fedforget.estimators import files
 from fedforget.estimators.base import warn_of_few
 from fedforget.estimators.owning import OwnerEstimator
-from fedforget.estimators.paths import ClusterPath, PathModel, numbers_of, path_with
 from fedforget.estimators.parameters import check_values, column_of, root_secret
+from fedforget.estimators.paths import ClusterPath, PathModel, numbers_of, path_with
 from fedforget.report import Name, Report, Stopwatch, Verb
 
 MOST_RECORDS = 2**30

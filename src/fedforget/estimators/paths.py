@@ -86,4 +86,6 @@ def numbers_of(numbers: Any, most: int | None = None) -> list[int]:
 
 def path_with(choices: Choices, model_with: Callable[[int], PathModel]) -> ClusterPath:
     """A path whose models are made from its rows."""
-    return ClusterPath(choices, {row.n_clusters: model_with(row.n_clusters) for row in choices.rows})
+    return ClusterPath(
+        choices, {row.n_clusters: model_with(row.n_clusters) for row in choices.rows}
+    )
