@@ -107,7 +107,7 @@ def test_receipts_of_all_versions_stay_valid(study: tuple[World, Everything]) ->
     assert receipts.verify(old, first).round == 2
     proof = receipts.verify(new, last)
     assert (proof.round, proof.model_before) == (3, receipts.verify(old, first).model_after)
-    with pytest.raises(receipts.EarlierVersionError, match="version 1.*federation-1.toml"):
+    with pytest.raises(receipts.EarlierVersionError, match=r"version 1.*federation-1\.toml"):
         receipts.verify(old, last)
     with pytest.raises(receipts.ReceiptError, match="configuration"):
         receipts.verify(new, first)
@@ -244,7 +244,7 @@ def test_a_changed_file_is_refused(study: tuple[World, Everything]) -> None:
     world, _ = study
     made = amend_server(world, n_clusters=4)
     text = made.file.text()
-    with pytest.raises(FederationFileError, match="amendment.signature"):
+    with pytest.raises(FederationFileError, match=r"amendment\.signature"):
         FederationFile.parse(text.replace("n_clusters = 4", "n_clusters = 5"))
     mallory = next_version(
         FederationFile.read(world.server / "federation-1.toml"),
@@ -252,7 +252,7 @@ def test_a_changed_file_is_refused(study: tuple[World, Everything]) -> None:
         made.file.first_epoch,
         Identity(bytes(32)),
     )
-    with pytest.raises(FederationFileError, match="amendment.signature"):
+    with pytest.raises(FederationFileError, match=r"amendment\.signature"):
         FederationFile.parse(mallory.text())
 
 
@@ -295,9 +295,11 @@ def test_a_list_that_amends_and_drops_somebody_is_refused(tmp_path: Path) -> Non
         changed = changed_file(server.federation, n_clusters=4)
         after = next_version(server.federation, changed, listed.epoch, identity)
         document = type(server.document()).of(SignedMembership.by(listed, identity))  # type: ignore[arg-type]
-    with open_client(world.client("aarhus")) as client:
-        with pytest.raises(FederationFileError, match="changes its members, too"):
-            client.plan_join(after, document, alone=True)
+    with (
+        open_client(world.client("aarhus")) as client,
+        pytest.raises(FederationFileError, match="changes its members, too"),
+    ):
+        client.plan_join(after, document, alone=True)
 
 
 def test_an_amendment_needs_its_list(study: tuple[World, Everything]) -> None:
@@ -333,9 +335,11 @@ def test_a_file_for_a_list_that_has_a_commit_is_refused(study: tuple[World, Ever
     for name in NAMES:
         world.join(name, document)
     world.round()
-    with open_client(world.client("aarhus")) as client:
-        with pytest.raises(FederationFileError, match="a round was committed"):
-            client.plan_join(late, document)
+    with (
+        open_client(world.client("aarhus")) as client,
+        pytest.raises(FederationFileError, match="a round was committed"),
+    ):
+        client.plan_join(late, document)
 
 
 def test_no_round_of_changes_after_other_bins(study: tuple[World, Everything]) -> None:
@@ -421,9 +425,11 @@ def test_a_newcomer_after_an_amendment(study: tuple[World, Everything], tmp_path
     stranger.make_client("evora")
     first = FederationFile.read(world.server / "federation-1.toml")
     newest = amend_server(wider, n_clusters=4)
-    with open_client(stranger.client("evora")) as client:
-        with pytest.raises(Exception, match="not a member|older than version"):
-            client.plan_join(newest.file, old)
+    with (
+        open_client(stranger.client("evora")) as client,
+        pytest.raises(Exception, match="older than version"),
+    ):
+        client.plan_join(newest.file, old)
     check_next(first, FederationFile.read(world.server / "federation-2.toml"))
 
 
