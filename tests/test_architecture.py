@@ -29,7 +29,7 @@ CLUSTERING = [
     {"kernels", "siphash", "rounding"},
     {"prf"},
     {"distance"},
-    {"ids", "race", "losses", "histogram"},
+    {"ids", "race", "losses", "histogram", "choosing", "matching"},
     {"records", "lloyd"},
     {"partition", "record_kmeans"},
     {"grid", "owner", "lattice_kmeans"},

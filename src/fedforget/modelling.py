@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from fedforget.arrays import Ints
 from fedforget.clustering import replay
+from fedforget.clustering.choosing import (
+    Choices,
+    Found,
+    agreement_of,
+    choices_of,
+    squared_loss,
+)
+from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import (
     PointSource,
@@ -12,6 +25,7 @@ from fedforget.clustering.lattice_kmeans import (
     UniformPoints,
     WeightedPoints,
     cluster,
+    cluster_each,
 )
 from fedforget.clustering.partition import FIXED_POINT_BITS
 from fedforget.configuration import Configuration
@@ -48,3 +62,75 @@ def _points_of(config: Configuration) -> PointSource:
         diameter = config.finer * math.sqrt(float((grid.levels.astype(float) ** 2).sum()))
     make = UniformPoints if config.server_points == "uniform" else WeightedPoints
     return make(config.public_seed, diameter)
+
+
+# -- other numbers of clusters -----------------------------------------------------------------
+
+
+def sizes_of(config: Configuration, aggregate: Histogram, model: ServerModel) -> Ints:
+    """How many records each cluster of the published model counts."""
+    if config.published_step is not None:
+        labels, weights = config.nearest_centres(aggregate.points(), model), aggregate.counts()
+    else:
+        # The labels are those of weighted bins, or of the points drawn in them, one per record.
+        uniform = config.server_points == "uniform"
+        weights = np.ones(len(model.labels), np.int64) if uniform else aggregate.counts()
+        labels = model.labels
+    counted = np.bincount(labels, weights, minlength=len(model.centres))
+    return counted.astype(np.int64)
+
+
+def loss_of(config: Configuration, aggregate: Histogram, model: ServerModel) -> float:
+    """The loss of the published model on the aggregate, in the clustered space."""
+    if config.published_step is None:
+        grid = config.grid
+        fixed = config.lattice == "fixed-point"
+        units = 2.0**-FIXED_POINT_BITS if fixed else grid.step / config.finer
+        return model.loss * (units * grid.extent) ** 2
+    if not len(model.centres):
+        return 0.0
+    points = config.clustered_of(aggregate.points())
+    return squared_loss(aggregate.counts(), nearest(points, config.centres_of(model)[0])[1])
+
+
+@dataclass(frozen=True)
+class ServerPath:
+    """The models that an aggregate gives with several numbers of clusters, beside each other."""
+
+    choices: Choices
+    models: dict[int, ServerModel]
+    configurations: dict[int, Configuration]
+
+
+def path_of(config: Configuration, aggregate: Histogram, numbers: Iterable[int]) -> ServerPath:
+    """Cluster an aggregate with each number of clusters.
+
+    All else stays as it is: local clusters, too.  Each model is the one of :func:`model_of`.
+    """
+    wanted = sorted(set(numbers))
+    points = _points_of(config).points_of(aggregate)
+    # What the smallest number gains is told, too.
+    runs = wanted if wanted[0] == 1 else [wanted[0] - 1, *wanted]
+    found: dict[int, Found] = {}
+    models: dict[int, ServerModel] = {}
+    configurations = {}
+    for number in runs:
+        own = replace(config, n_clusters=number)
+        each = cluster_each(
+            points, number, n_init=config.n_init, max_iter=config.max_iter, tol=config.tol
+        )
+        model = min(each, key=lambda one: one.loss)
+        models[number], configurations[number] = model, own
+        found[number] = Found(
+            number,
+            loss_of(own, aggregate, model),
+            sizes_of(own, aggregate, model),
+            agreement_of([one.labels for one in each], points.weights),
+        )
+    before = found[runs[0]] if runs != wanted else None
+    choices = choices_of(before, [found[one] for one in wanted], config.rules.min_cell)
+    return ServerPath(
+        choices,
+        {one: models[one] for one in wanted},
+        {one: configurations[one] for one in wanted},
+    )

@@ -75,7 +75,8 @@ def join(
         ),
     ],
     federation: Annotated[
-        Path | None, typer.Option(help="The federation file, the first time.")
+        Path | None,
+        typer.Option(help="The federation file: the first time, and when it was amended."),
     ] = None,
     alone: Annotated[
         bool,
@@ -88,7 +89,7 @@ def join(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Join a federation, or take over the list of a new epoch.
+    """Join a federation, or take over the list of a new epoch, or an amendment.
 
     Shows the list, its fingerprint and what the coming sums will show; asks before it accepts.
     Read the fingerprint to another member by telephone: a server that gives members different
@@ -112,9 +113,16 @@ def join(
                 if not yes and sys.stdin.isatty():
                     typer.confirm("Is this the list that the others have? Accept it?", abort=True)
             party.join(given, *documents, alone=alone)
-            name = party.name
+            name, misfit = party.name, party.status()["records_that_do_not_fit"]
     words = f"{safe(name)} follows the list of epoch {plan.membership.epoch}."
-    show(plain_join(plan), as_json, lambda: console.print(words))
+
+    def in_words() -> None:
+        console.print(words)
+        if misfit is not None:
+            what = f"[bold yellow]no round until this is mended:[/bold yellow] {safe(misfit)}"
+            console.print(what, soft_wrap=True)
+
+    show(plain_join(plan) | {"records_that_do_not_fit": misfit}, as_json, in_words)
 
 
 @app.command("import")
@@ -603,6 +611,10 @@ def labels(
             "-o", "--out", help="A .csv or .parquet file to write, or the .h5ad file of the cells."
         ),
     ],
+    like: Annotated[
+        Path | None,
+        typer.Option(help="An earlier model (.npz, .json): number clusters as it does."),
+    ] = None,
     key: Annotated[
         str, typer.Option(help="Of an .h5ad file: the column of obs for the labels.")
     ] = "fedforget",
@@ -614,6 +626,9 @@ def labels(
 ) -> None:
     """Write each record's cluster.
 
+    With `--like`, each cluster has the number of the earlier one that it is matched with, and the
+    command says how far clusters moved and how many records have another number than before.
+
     Into an .h5ad file, which must be there, they are written as a categorical column of obs; cells
     that are not held here have none. The file is replaced as a whole.
 
@@ -621,35 +636,9 @@ def labels(
 
     Example: `fedforget client labels aarhus/ --model centroids.npz -o cells.h5ad`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.cli.given_files import read_centroids
-    from fedforget.cli.words import write_table
-    from fedforget.parties.client_party import open_client
-    from fedforget.parties.errors import ClientError
+    from fedforget.cli.labels_command import write_labels
 
-    with plain_errors(), open_client(folder) as party:
-        if party.federation is None:
-            raise ClientError("this client has not joined a federation: run client join first")
-        centres = read_centroids(model, party.federation.feature_names)
-        ids, found = party.labels(party.config.grid.to_clustered(centres))
-        result = {"records": len(ids), "file": str(out)}
-        if out.suffix.lower() == ".h5ad":
-            from fedforget.cli.cell_labels import write_cell_labels
-
-            done = write_cell_labels(out, ids, found, len(centres), key=key, id_column=id_column)
-            result |= {"key": key, **done._asdict()}
-        else:
-            write_table(out, {"id": ids, "cluster": found})
-
-    def in_words() -> None:
-        written = result.get("labelled", result["records"])
-        console.print(f"{written} labels written to [bold]{safe(out)}[/]", soft_wrap=True)
-        if result.get("without"):
-            console.print(f"{result['without']} cells of the file are not held here.")
-        if result.get("elsewhere"):
-            console.print(f"{result['elsewhere']} records are no cells of the file.")
-
-    show(result, as_json, in_words)
+    write_labels(folder, model, like, out, as_json, key=key, id_column=id_column)
 
 
 @app.command()

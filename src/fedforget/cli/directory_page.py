@@ -186,8 +186,8 @@ def server_page(party: server_party.ServerParty) -> str:
         status=status,
         check=_server_check(party),
         picture=_picture_of_server(party) if status["clusters"] else None,
-        features=party.federation.features,
-        published_step=party.config.published_step,
+        features=party.counted_with.features,
+        published_step=party.model_config.published_step,
         rounds=recent,
         left_out=len(rounds) - len(recent),
         chart=None if party.config.published_step is not None else _chart_of(recent),
@@ -222,7 +222,7 @@ def _server_check(party: server_party.ServerParty) -> Checked:
 
 def _picture_of_server(party: server_party.ServerParty) -> Picture:
     """The model among the bins of the sum; alone, where only the published one may be seen."""
-    config, aggregate, model = party.config, party.aggregate(), party.model()
+    config, aggregate, model = party.model_config, party.aggregate(), party.model()
     bins, counts = aggregate.points(), aggregate.counts()
     marks, centres = config.centres_of(model)
     sizes = party.sizes()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from fedforget.arrays import Floats
+from fedforget.arrays import Floats, Ints
 from fedforget.cli.console import console, messages, safe, show
 from fedforget.cli.exported_models import columns_of_csv, columns_of_parquet
 from fedforget.clustering.distance import MAX_MAGNITUDE
@@ -18,6 +18,7 @@ from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
 from fedforget.parties import receipts
 from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.sources.alike import trouble_with
+from fedforget.parties.version_store import earlier_file
 from fedforget.text import json_text
 
 MAX_BYTES_OF_IDS = 1 << 30
@@ -35,12 +36,13 @@ def verify_receipt(
     """Check a receipt and say what it proves."""
     try:
         ids = None if ids_file is None else read_ids(ids_file, as_is=ids_as_is)
-        proof = receipts.verify(
-            receipts.read(path),
-            FederationFile.read(federation),
-            ids=ids,
-            salt=None if salt is None else _salt(salt),
-        )
+        document, secret = receipts.read(path), None if salt is None else _salt(salt)
+        try:
+            file = FederationFile.read(federation)
+            proof = receipts.verify(document, file, ids=ids, salt=secret)
+        except receipts.EarlierVersionError as error:
+            file = _version_beside(federation, error)
+            proof = receipts.verify(document, file, ids=ids, salt=secret)
     except FedforgetError as error:
         if as_json:
             print(json_text({"valid": False, "reason": str(error)}, indent=2))
@@ -57,6 +59,17 @@ def verify_receipt(
 
     result = {"valid": True} | vars(proof) | {"not_covered": receipts.NOT_COVERED}
     show(result, as_json, in_words)
+
+
+def _version_beside(federation: Path, error: receipts.EarlierVersionError) -> FederationFile:
+    """The earlier version of a federation file that lies beside it, if it is the right one."""
+    path = earlier_file(federation.parent, error.version)
+    if not path.exists():
+        raise error
+    found = FederationFile.read(path)
+    if found.digest.hex() != FederationFile.read(federation).earlier[error.version - 1].digest:
+        raise FedforgetError(f"{path} is not version {error.version} of {federation}")
+    return found
 
 
 def _salt(text: str) -> bytes:
@@ -95,24 +108,45 @@ def read_ids(source: Path | TextIO, *, as_is: bool = False) -> list[str]:
 
 def read_centroids(path: Path, features: list[str]) -> Floats:
     """Centroids as ``server model`` exports them, in the order of the features."""
-    try:
-        match path.suffix.lower():
-            case ".npz":
-                with open_npz(path) as file:
-                    columns = {name: file[name] for name in features if name in file}
-            case ".csv":
-                columns = columns_of_csv(path, features)
-            case ".parquet":
-                columns = columns_of_parquet(path, features)
-            case _:
-                columns = _columns_of(path, read_json(path), features)
-    except IncomingFileError as error:
-        raise FedforgetError(f"--model does not hold centroids: {error}") from None
+    columns = _read_columns(path, features)
     for name in features:
         _check_centroids(path, name, columns)
     if len({len(columns[name]) for name in features}) > 1:
         raise FedforgetError(f"{path} does not hold one value of each feature for each centroid")
     return np.column_stack([columns[name].astype(np.float64) for name in features])
+
+
+NUMBERS = "cluster"
+"""The column with the clusters' numbers, in models that are numbered like an earlier one."""
+
+
+def read_numbers(path: Path, n_centroids: int, features: list[str]) -> Ints:
+    """The numbers of exported centroids: their own column, or their places in the file."""
+    found = None if NUMBERS in features else _read_columns(path, [NUMBERS]).get(NUMBERS)
+    if found is None:
+        return np.arange(n_centroids)
+    numbers = found.astype(np.int64) if found.dtype.kind in "iuf" else np.empty(0, np.int64)
+    distinct = len(set(numbers.tolist())) == len(numbers) == n_centroids
+    if found.ndim != 1 or not distinct or (numbers != found).any() or numbers.min() < 0:
+        raise FedforgetError(f"{path} does not hold one number per cluster as {NUMBERS!r}")
+    return numbers
+
+
+def _read_columns(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of an exported model, as far as they are there."""
+    try:
+        match path.suffix.lower():
+            case ".npz":
+                with open_npz(path) as file:
+                    return {name: file[name] for name in names if name in file}
+            case ".csv":
+                return columns_of_csv(path, names)
+            case ".parquet":
+                return columns_of_parquet(path, names)
+            case _:
+                return _columns_of(path, read_json(path), names)
+    except IncomingFileError as error:
+        raise FedforgetError(f"--model does not hold centroids: {error}") from None
 
 
 def _columns_of(path: Path, content: Any, features: list[str]) -> dict[str, npt.NDArray[Any]]:

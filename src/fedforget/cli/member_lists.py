@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from fedforget.cli.console import console, listed, safe
+from fedforget.parties.amendments import consequences, differences
 from fedforget.parties.joined import Joined
 from fedforget.protocol.membership import Membership
 
@@ -16,14 +17,42 @@ _SHORT_KEY = 16
 
 def plain_join(plan: Joined) -> dict[str, Any]:
     """A list, and what comes with it, for scripts."""
-    return plain_list(plan.membership) | {
-        "came": plan.came,
-        "went": plan.went,
-        "changed_keys": plan.changed_keys,
-        "suspended": plan.suspended,
-        "will_show": plan.will_show(),
-        "asked": plan.asked(),
+    return (
+        plain_list(plan.membership)
+        | plain_amendment(plan)
+        | {
+            "came": plan.came,
+            "went": plan.went,
+            "changed_keys": plan.changed_keys,
+            "suspended": plan.suspended,
+            "will_show": plan.will_show(),
+            "asked": plan.asked(),
+        }
+    )
+
+
+def plain_amendment(plan: Joined) -> dict[str, Any]:
+    """What an amendment changes, for scripts; nothing where there is none."""
+    if plan.amended is None:
+        return {}
+    return {
+        "version": plan.federation.version,
+        "changes": differences(plan.amended, plan.federation),
+        "consequences": consequences(plan.amended, plan.federation, len(plan.membership)),
     }
+
+
+def show_amendment(plan: Joined) -> None:
+    """The difference of two versions, and what it means."""
+    if plan.amended is None:
+        return
+    version = plan.federation.version
+    console.print(f"[bold]Version {version} of the federation file changes:[/bold]")
+    for line in differences(plan.amended, plan.federation):
+        console.print(f"  - {safe(line)}", soft_wrap=True)
+    console.print("[bold]What follows:[/bold]")
+    for line in consequences(plan.amended, plan.federation, len(plan.membership)):
+        console.print(f"  - {safe(line)}", soft_wrap=True)
 
 
 def plain_list(membership: Membership) -> dict[str, Any]:
@@ -55,13 +84,14 @@ def show_list(membership: Membership, federation: str, own: str | None = None) -
 def show_join(plan: Joined, own: str | None = None) -> None:
     """The same, with what changes and what will show."""
     show_list(plan.membership, plan.federation.name, own)
-    differences = {
+    show_amendment(plan)
+    changes = {
         "came": plan.came,
         "went": plan.went,
         "changed keys": plan.changed_keys,
         "suspended": plan.suspended,
     }
-    for word, names in differences.items():
+    for word, names in changes.items():
         if names:
             console.print(f"  {word}: {safe(listed(names))}", soft_wrap=True)
     lines = plan.will_show()

@@ -132,7 +132,7 @@ def init(
     from fedforget.parties.server_party import ServerParty
 
     with plain_errors():
-        columns = [_feature(text) for text in feature or []]
+        columns = [feature_of(text) for text in feature or []]
         if features is not None:
             columns += _features_of(features)
         filled = with_fill([Feature(*column) for column in columns], constants(fill or []))
@@ -195,7 +195,7 @@ def init(
     show(result, as_json, in_words)
 
 
-def _feature(text: str) -> tuple[str, float, float]:
+def feature_of(text: str) -> tuple[str, float, float]:
     from fedforget.errors import FedforgetError
 
     try:
@@ -281,7 +281,7 @@ def enrol(
         with open_server(folder) as party:
             lists = party.lists()
             before = lists[-1] if lists else None
-            path = _list_file(folder, 1 if before is None else before.epoch + 1)
+            path = list_file(folder, 1 if before is None else before.epoch + 1)
             if path.exists() or path.is_symlink():
                 raise FedforgetError(
                     f"{path} is there already, though this server knows of no such epoch: it was"
@@ -299,11 +299,11 @@ def enrol(
             listed = party.plan(enrolments, **changes)
             plan = Joined.after(party.federation, lists, [listed], opened)
             if not alone:
-                _check_nobody_is_asked(plan)
+                check_nobody_is_asked(plan)
             if gone and not yes and not as_json and sys.stdin.isatty():
                 who = ", ".join(gone)
                 typer.confirm(f"What is counted of {who} will show. Go on?", abort=True)
-            _write_list(path, party.enrol(enrolments, **changes))
+            write_list(path, party.enrol(enrolments, **changes))
 
     def in_words() -> None:
         show_join(plan)
@@ -315,7 +315,7 @@ def enrol(
     show(plain_join(plan) | {"epoch_file": str(path)}, as_json, in_words)
 
 
-def _check_nobody_is_asked(plan: Joined) -> None:
+def check_nobody_is_asked(plan: Joined) -> None:
     """Refuse a list that members would refuse, before it is made."""
     from fedforget.cli.console import listed
     from fedforget.errors import FedforgetError
@@ -342,11 +342,11 @@ def _enrolment(path: Path) -> tuple[str, str]:
     raise FedforgetError(f"{path} is not an enrolment file: client init writes one")
 
 
-def _list_file(folder: Path, epoch: int) -> Path:
+def list_file(folder: Path, epoch: int) -> Path:
     return folder / f"epoch-{epoch}.json"
 
 
-def _write_list(path: Path, document: MembershipDocument) -> None:
+def write_list(path: Path, document: MembershipDocument) -> None:
     """Write a membership list; a file with another content is left alone."""
     import json
 
@@ -355,6 +355,106 @@ def _write_list(path: Path, document: MembershipDocument) -> None:
     text = json.dumps(document.plain(), indent=1, ensure_ascii=False)
     # Private, because every file of a party's directory has to be.
     write_private(path, text.encode(), replace=False)
+
+
+@app.command()
+def amend(
+    folder: Folder,
+    clusters: Annotated[int | None, typer.Option(help="Number of clusters K.")] = None,
+    local_clusters: Annotated[
+        int | None, typer.Option(help="Clusters that a client reports.")
+    ] = None,
+    step: Annotated[float | None, typer.Option(help="Width of a grid bin.")] = None,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(help="A column with other bounds, or a new one, NAME:LOW:HIGH."),
+    ] = None,
+    drop_feature: Annotated[
+        list[str] | None, typer.Option(help="A column that is no longer used.")
+    ] = None,
+    n_init: Annotated[int | None, typer.Option(help="Restarts at the server.")] = None,
+    max_iter: Annotated[int | None, typer.Option(help="Most Lloyd iterations.")] = None,
+    min_cell: Annotated[
+        int | None, typer.Option(help="Fewest records of a cluster that a client reports.")
+    ] = None,
+    min_records: Annotated[
+        int | None, typer.Option(help="A client with fewer records reports nothing.")
+    ] = None,
+    count_step: Annotated[
+        int | None, typer.Option(help="Clients round sizes to multiples of this.")
+    ] = None,
+    published_step: Annotated[
+        float | None, typer.Option(help="Centres are published on a grid of this step; 0: exact.")
+    ] = None,
+    dropout: Annotated[
+        float | None, typer.Option(help="Share of the members that may be away in a round.")
+    ] = None,
+    colluding: Annotated[
+        float | None, typer.Option(help="Share of the members that may side with the server.")
+    ] = None,
+    minimum: Annotated[
+        int | None, typer.Option(help="Fewest members whose inputs may be summed up.")
+    ] = None,
+    deadline: Annotated[float | None, typer.Option(help="Seconds that a stage may last.")] = None,
+    restore: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A later version that this server made before it was restored; once for each."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+    ] = False,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Go on though members will have to accept (`client join --alone`)."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Change the federation: make the next version of its file, and a list that goes with it.
+
+    Shows the difference and what follows. Every member takes both files over with `client join`;
+    the next round is a full one of everybody. Receipts of earlier versions stay valid: the file of
+    that time is kept as `federation-N.toml`.
+
+    Example: `fedforget server amend server/ --clusters 5 --feature age:0:110`
+    """
+    from fedforget.cli.amend_command import make_amendment, take_versions_back
+
+    if restore:
+        take_versions_back(folder, restore, as_json)
+        return
+    make_amendment(
+        folder,
+        {
+            "model": {
+                "n_clusters": clusters,
+                "local_clusters": local_clusters,
+                "step": step,
+                "n_init": n_init,
+                "max_iter": max_iter,
+            },
+            "disclosure": {
+                "min_cell": min_cell,
+                "min_records": min_records,
+                "count_step": count_step,
+                "published_step": published_step,
+            },
+            "protocol": {
+                "dropout": dropout,
+                "colluding": colluding,
+                "minimum": minimum,
+                "deadline": deadline,
+            },
+        },
+        feature or [],
+        drop_feature or [],
+        dry_run=dry_run,
+        alone=alone,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -379,7 +479,7 @@ def members(
             raise ServerError("nobody is enrolled: run server enrol first")
         membership = document.signed().membership
         if out is not None:
-            _write_list(out, document)
+            write_list(out, document)
 
     def in_words() -> None:
         show_list(membership, name)
@@ -411,9 +511,9 @@ def recover(
         result: dict[str, Any] = dict(recover_server(folder, clients))
         with open_server(folder) as party:
             document = party.document()
-            path = _list_file(folder, result["epoch"])
+            path = list_file(folder, result["epoch"])
             if document is not None:
-                _write_list(path, document)
+                write_list(path, document)
 
     def in_words() -> None:
         console.print(
@@ -457,45 +557,47 @@ def model(
             help="A .csv, .json, .npz or .parquet file to write; `client labels` reads them all.",
         ),
     ] = None,
+    clusters: Annotated[
+        int | None, typer.Option(help="Another number of clusters, from the same sum.")
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="An earlier model (.npz, .json): number clusters as it does."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Export the centroids, in the original units and with the features' names.
 
     Example: `fedforget server model server/ -o centroids.npz`
     """
-    from rich.table import Table
+    from fedforget.cli.model_command import export_model
 
-    from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.cli.words import write_table
-    from fedforget.parties.server_party import open_server
+    export_model(folder, out, clusters, like, as_json)
 
-    with plain_errors(), open_server(folder) as party:
-        _, centres = party.centres()
-        names = party.federation.feature_names
-        sizes = party.sizes()
-        digest = party.status()["model"]
-        if out is not None:
-            write_table(out, {"size": sizes, **dict(zip(names, centres.T, strict=True))})
-    result = {
-        "model": digest,
-        "features": names,
-        "centroids": centres.tolist(),
-        "sizes": sizes,
-        "file": None if out is None else str(out),
-    }
 
-    def in_words() -> None:
-        shown = Table(title=f"{len(centres)} clusters, model {digest[:12]}…")
-        for column in ("cluster", "records", *names[:6], *(["…"] if len(names) > 6 else [])):
-            shown.add_column(safe(column), justify="right")
-        for k, centre in enumerate(centres):
-            cells = [f"{value:.4g}" for value in centre[:6]]
-            shown.add_row(str(k), str(sizes[k]), *cells, *(["…"] if len(names) > 6 else []))
-        console.print(shown)
-        if out is not None:
-            console.print(f"Written to [bold]{safe(out)}[/bold]", soft_wrap=True)
+@app.command()
+def choose(
+    folder: Folder,
+    clusters: Annotated[
+        str, typer.Option(help="Numbers of clusters: 2:12 for all from 2 to 12, or 3,5,8.")
+    ] = "2:12",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A picture to write, an .svg file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare numbers of clusters on the sum that is there; no round is needed.
 
-    show(result, as_json, in_words)
+    Shows for each number the loss and its decrease, whether restarts agree, the smallest cluster
+    and whether the federation's rules are kept. Says which number the table speaks for, and why;
+    nothing is changed. `server model --clusters` exports any of them, `server amend --clusters`
+    makes one the federation's.
+
+    Example: `fedforget server choose server/ --clusters 2:12 -o choose.svg`
+    """
+    from fedforget.cli.choose_command import compare
+
+    compare(folder, clusters, out, as_json)
 
 
 @app.command()

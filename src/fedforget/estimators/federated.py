@@ -46,6 +46,8 @@ from fedforget.estimators.parameters import (
     refuse_held,
     root_secret,
 )
+from fedforget.estimators.paths import ClusterPath, PathModel, numbers_of, path_with
+from fedforget.modelling import path_of, sizes_of
 from fedforget.report import Name, Report
 from fedforget.runtime.local import LocalFederation
 from fedforget.runtime.sums import SUMS
@@ -437,6 +439,55 @@ class FederatedKMeans(CentreEstimator):
             ),
         )
         return digest
+
+    def path(self, numbers: Any) -> ClusterPath:
+        """What other numbers of clusters give, from the aggregate that is there.
+
+        Clients report nothing again, and the fitted model stays as it is.  Losses are those of the
+        aggregate: each client's histogram, not its records.
+
+        Parameters
+        ----------
+        numbers : iterable of int, such as ``range(2, 13)``
+
+        Returns
+        -------
+        ClusterPath
+            With the fitted number of clusters, the model is the fitted one, bit for bit.  With
+            another number k it is that of a fresh fit on the same records with ``n_clusters=k`` and
+            all other parameters as they are in force: ``bounds_``, ``step_``, the same integer
+            ``random_state``, and as ``local_clusters`` the number in force (K of the fitted model,
+            if it was left out; a mapping must name every client).  In ``mode="paper"`` the
+            aggregate depends on what was forgotten, and so do all models of it.
+
+        Examples
+        --------
+        >>> X = np.repeat([[0.1], [0.5], [0.9]], 4, axis=0) + np.tile([[0], [0.01]], (6, 1))
+        >>> model = FederatedKMeans(3, bounds=(0, 1), step=0.001, random_state=0)
+        >>> path = model.fit(X, clients=np.arange(12) % 2).path(range(2, 5))
+        >>> path.suggested.n_clusters
+        3
+        >>> bool((path.model(3).cluster_centers == model.cluster_centers_).all())
+        True
+        """
+        federation = self._fitted
+        wanted = numbers_of(numbers)
+        config, aggregate = federation.config, federation.aggregate
+        found = path_of(config, aggregate, wanted)
+
+        def model_with(number: int) -> PathModel:
+            model, own = found.models[number], found.configurations[number]
+            row = next(one for one in found.choices.rows if one.n_clusters == number)
+            return PathModel(
+                number,
+                own.centres_of(model)[1],
+                sizes_of(own, aggregate, model) if row.complies else None,
+                row.loss,
+                model.n_iter,
+                own.model_digest(aggregate, model),
+            )
+
+        return path_with(found.choices, model_with)
 
     # -- one entry per record --------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -12,17 +14,19 @@ import numpy.typing as npt
 from joblib import effective_n_jobs
 
 from fedforget.arrays import Floats, Ints, Labels
+from fedforget.clustering.choosing import Found, agreement_of, choices_of
 from fedforget.clustering.distance import MAX_MAGNITUDE, nearest, pairwise
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.replay.engine import Task
-from fedforget.clustering.replay.owned_kmeans import Outcome, OwnedKMeans
+from fedforget.clustering.replay.owned_kmeans import Outcome, OwnedKMeans, in_full
 from fedforget.constraints import K_MEANS, Constraint, Jobs, MemorySize, OrNone, checked
 from fedforget.digests import Digest
 from fedforget.estimators import files
 from fedforget.estimators.base import warn_of_few
 from fedforget.estimators.owning import OwnerEstimator
 from fedforget.estimators.parameters import check_values, column_of, root_secret
+from fedforget.estimators.paths import ClusterPath, PathModel, numbers_of, path_with
 from fedforget.report import Name, Report, Stopwatch, Verb
 
 MOST_RECORDS = 2**30
@@ -217,10 +221,48 @@ class KMeans(OwnerEstimator):
 
     @property
     def inertia_(self) -> float:
-        try:
-            return float(self._fitted.loss())
-        except OverflowError:
-            return math.inf
+        return _as_float(self._fitted.loss())
+
+    def path(self, numbers: Any) -> ClusterPath:
+        """What other numbers of clusters give on the records held.
+
+        Each of them is run in full; the fitted model stays as it is.
+
+        Parameters
+        ----------
+        numbers : iterable of int, such as ``range(2, 13)``; none above the number of records
+
+        Returns
+        -------
+        ClusterPath
+            With the fitted number of clusters, the model is the fitted one, bit for bit.  With
+            another number k it is that of a fresh fit on the same records and ids with
+            ``n_clusters=k``, all other parameters of the last ``fit``, and the same integer
+            ``random_state``.  Agreement between restarts needs ``n_init`` above 1.
+        """
+        model = self._fitted
+        wanted = numbers_of(numbers, len(model))
+        runs = wanted if wanted[0] == 1 else [wanted[0] - 1, *wanted]
+        unit = Fraction(model.records.rounding.scale)
+        found, models = {}, {}
+        for number in runs:
+            outcomes, losses = in_full(model.records, replace(model.task, n_clusters=number))
+            best = min(range(len(outcomes)), key=lambda at: (losses[at], at))
+            outcome, loss = outcomes[best], _as_float(losses[best] / (unit * unit))
+            held = outcome.labels >= 0
+            agreement = agreement_of([one.labels[held] for one in outcomes])
+            found[number] = Found(number, loss, outcome.totals, agreement)
+            models[number] = PathModel(
+                number,
+                model.records.rounding.values_of(outcome.centres),
+                outcome.totals,
+                loss,
+                outcome.n_iter,
+                self._digest_of(outcome, number),
+            )
+        before = found[runs[0]] if runs != wanted else None
+        choices = choices_of(before, [found[one] for one in wanted])
+        return path_with(choices, models.__getitem__)
 
     # -- new rows ------------------------------------------------------------------------------
 
@@ -301,8 +343,10 @@ class KMeans(OwnerEstimator):
         return model
 
     def _digest(self) -> str:
-        outcome = self._outcome
-        digest = Digest("kmeans").field("n_clusters", self._fitted.task.n_clusters)
+        return self._digest_of(self._outcome, self._fitted.task.n_clusters)
+
+    def _digest_of(self, outcome: Outcome, n_clusters: int) -> str:
+        digest = Digest("kmeans").field("n_clusters", n_clusters)
         digest.array("exponents", self._fitted.records.rounding.exponents)
         return digest.array("centres", outcome.centres).array("sizes", outcome.totals).hex()
 
@@ -310,3 +354,10 @@ class KMeans(OwnerEstimator):
 def _times(shift: int, rows: Floats, centres: Floats) -> tuple[Floats, Floats, int]:
     """Rows and centres times two to a power, and the power."""
     return np.ldexp(rows, shift), np.ldexp(centres, shift), shift
+
+
+def _as_float(loss: Fraction) -> float:
+    try:
+        return float(loss)
+    except OverflowError:
+        return math.inf

@@ -27,9 +27,17 @@ from fedforget.errors import DuplicateIdError, UnknownIdError
 from fedforget.local_clusters import clusters_of as local_clusters_of
 from fedforget.local_clusters import local_kmeans
 from fedforget.parties import receipts
+from fedforget.parties.amended_clients import take_amendment
+from fedforget.parties.amendments import (
+    check_lists_of,
+    check_newcomer,
+    check_next,
+    protocol_federation,
+)
 from fedforget.parties.database import ErasureError, erase_database
 from fedforget.parties.errors import ClientError
-from fedforget.parties.federation_file import FederationFile, check_unchanged
+from fedforget.parties.federation_file import FederationFile
+from fedforget.parties.fitting import Misfit, misfit_of, no_clusters, waits
 from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.gate import Gate
 from fedforget.parties.joined import Joined
@@ -61,6 +69,7 @@ from fedforget.parties.stored_records import (
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
 from fedforget.parties.sync import COLUMNS, Synced, Synchroniser, SyncRules, remember_columns
+from fedforget.parties.version_store import current_file, stored_versions, write_files
 from fedforget.protocol.client_ledger import (
     ClientLedger,
     Event,
@@ -72,7 +81,7 @@ from fedforget.protocol.client_ledger import (
     load,
 )
 from fedforget.protocol.client_side import ClientSide
-from fedforget.protocol.errors import ProtocolError
+from fedforget.protocol.errors import NotReadyError, ProtocolError
 from fedforget.protocol.history import check_lists, walk
 from fedforget.protocol.joining import (
     check_adoption,
@@ -83,6 +92,7 @@ from fedforget.protocol.joining import (
 )
 from fedforget.protocol.keys import Identity, digest_of
 from fedforget.protocol.membership import Membership, SignedMembership
+from fedforget.protocol.messages import Context
 from fedforget.text import check_new_name
 
 if TYPE_CHECKING:
@@ -95,7 +105,8 @@ FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
 
 _VALUES = (
-    "name", "federation", "ledger", "ledger_seal", "suppression", "let_in", "approved", COLUMNS,
+    "name", "federation", "versions", "ledger", "ledger_seal", "suppression", "let_in", "approved",
+    COLUMNS,
 )  # fmt: skip
 """The single values that a client's store holds, beside the salts of requests."""
 
@@ -157,23 +168,22 @@ class ClientParty:
             read_key(folder / SECRET, 16, "restore it; without it the clusters would change")
         )
         self._protocol: ClientSide | None = None
+        self.versions: list[FederationFile] = []
         self.policy = SitePolicy.read(folder)
         # The store first: of a directory of an earlier version, it says what to do.
         self.store = Store(folder / STORE)
         try:
-            path = folder / FEDERATION
-            self.federation = FederationFile.read(path) if path.exists() else None
+            self.federation = current_file(folder, self.store)
             if self.federation is not None:
                 self._configure(self.federation)
             self.name: str = self.store.get("name")
-            if self.federation is not None:
-                check_unchanged(self.federation, self.store.get("federation"), path)
         except BaseException:
             self.store.close()
             raise
 
     def _configure(self, federation: FederationFile) -> None:
         self.config = federation.configuration()
+        self.versions = stored_versions(self.store)
         self._n_features = len(federation.features)
 
     # -- setting up ----------------------------------------------------------------------------
@@ -220,7 +230,10 @@ class ClientParty:
             self.federation = plan.federation
             self._configure(plan.federation)
         with self.store.transaction():
-            self.store.put("federation", plan.federation.text())
+            if plan.amended is None:
+                self.store.put("federation", plan.federation.text())
+            else:
+                take_amendment(self, plan.amended, plan.federation, plan.membership)
             given = [document.signed() for document in documents]
             if not is_in_force(self.lists(), [one.membership for one in given]):
                 for one in given:
@@ -231,6 +244,8 @@ class ClientParty:
             alone = joins_alone(self.name, plan.membership, ledger, alone)
             self._store_ledger(structs.replace(ledger, joins_alone=alone))
         self._protocol = None
+        if plan.amended is not None:
+            write_files(self.folder, plan.federation, self.versions)
         return plan
 
     def plan_join(
@@ -245,18 +260,22 @@ class ClientParty:
             federation = ours
         if federation is None:
             raise ClientError("the federation file is needed to join for the first time")
-        if ours is not None and ours.digest != federation.digest:
-            raise ClientError(
-                f"this client belongs to “{ours.name}”: {ours.difference(federation)}"
-            )
-        protocol = federation.protocol_federation()
+        amended = ours is not None and ours.digest != federation.digest
+        if ours is not None and amended:
+            if ours.identifier != federation.identifier:
+                raise ClientError(
+                    f"this client belongs to “{ours.name}”: {ours.difference(federation)}"
+                )
+            check_next(ours, federation)
+        earlier = [*self.versions, ours] if ours is not None and amended else self.versions
+        protocol = protocol_federation(federation, earlier)
         new = [one.checked(protocol.server_key, protocol.identifier) for one in documents]
         membership = new[-1]
         room = federation.model.local_clusters * len(membership)
         if membership.capacity != room:
             raise ClientError(
                 f"the list has room for {membership.capacity} bins; its {len(membership)} members"
-                f" can have {room}"
+                f" can have {room}. If the federation was amended, give its new file, too"
             )
         lists, ledger = self.lists(), self.stored_ledger()
         if ledger is not None and ledger.left:
@@ -266,10 +285,32 @@ class ClientParty:
                 " away, the server takes it off the list (server enrol --gone)"
             )
         self.policy.check_join(federation, len(membership))
-        check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
+        if ours is None:
+            check_newcomer(federation, new)
+        elif amended:
+            check_lists_of(federation, lists, new, self.ledger().place)
+        if not (amended and is_in_force(lists, new)):
+            check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
+        if ours is not None and amended and not is_in_force(lists, new):
+            # Sums of before the amendment were made under the old policy.
+            before = protocol_federation(ours, self.versions)
+            check_adoption(self.name, self.identity, before, lists, new, ledger, alone)
         if is_in_force(lists, new):
             lists = lists[:-1]
-        return Joined.after(federation, lists, new, opened_at(membership, ledger), self.name)
+        plan = Joined.after(federation, lists, new, opened_at(membership, ledger), self.name)
+        return replace(plan, amended=ours) if amended else plan
+
+    def follow_version(self, federation: FederationFile, *, redraw: bool) -> None:
+        """Go on with a version that is stored; belongs into a transaction."""
+        self.federation = federation
+        self._configure(federation)
+        if redraw:
+            self.store.forget_labels()
+            self.draw_if_they_fit()
+
+    def keep_ledger(self, ledger: ClientLedger) -> None:
+        """Store the ledger; belongs into a transaction."""
+        self._store_ledger(ledger)
 
     def _joined(self) -> FederationFile:
         if self.federation is None:
@@ -294,6 +335,7 @@ class ClientParty:
         with self._change() as suppression:
             gate = Gate(suppression, {one.name for one in self.store.requests()}, again)
             held = self.store.index()
+            waiting = waits(self.store, self._n_features)
             replaced = row = 0
             before, seen = len(held), IdIndex()
             table.beside(held.keys())
@@ -328,7 +370,9 @@ class ClientParty:
                     f" {self.config.max_records}; nothing was imported"
                 )
             del seen
-            if replaced or added > before:
+            if waiting:
+                self.draw_if_they_fit()
+            elif replaced or added > before:
                 del held
                 self._draw_afresh((rows, keys))
             else:
@@ -417,6 +461,23 @@ class ClientParty:
         owner = fresh_owner(self._records(known=known), self._n_seeds, self._kmeans)
         self.store.set_clusters(clusters_of(owner.clusters))
 
+    def draw_if_they_fit(self) -> bool:
+        """Draw clusters if all records fit, and none otherwise; belongs into a transaction."""
+        fit = self.misfit() is None
+        if fit and len(self.store):
+            self._draw_afresh()
+        else:
+            self.store.set_clusters(no_clusters(self._n_features))
+        return fit
+
+    def misfit(self) -> Misfit | None:
+        """Records that do not fit the federation since it was amended."""
+        return misfit_of(self.store, self.config.grid, self._joined().feature_names)
+
+    def _check_they_fit(self) -> None:
+        if waits(self.store, self._n_features):
+            raise ClientError(f"the records do not fit the amended federation: {self.misfit()}")
+
     def _clusters_of(self, ids: EncodedIds, values: Floats) -> OwnedClusters[RecordTable]:
         """The clusters of records, found afresh and stored nowhere; takes ``values`` over."""
         clustered = clustered_in_place(self.config.grid, values)
@@ -451,10 +512,12 @@ class ClientParty:
         found = tuple(held.values())
         if not held:
             return Forgotten("", 0, None, "", found, missing)
-        owner = self._owner(clusters, places)
+        # While records do not fit, nobody owns clusters of them.
+        unfit = waits(self.store, self._n_features)
+        owner = None if unfit else self._owner(clusters, places)
         rows = np.array([places[one] for one in held], dtype=np.int64)
         if dry_run:
-            lost = _from_one(owner.clusters.first_lost(rows))
+            lost = None if owner is None else _from_one(owner.clusters.first_lost(rows))
             return Forgotten("", len(held), lost, "", found, missing)
         salt = os.urandom(receipts.SALT_BYTES)
         not_held = len(missing) if ignore_missing else None
@@ -463,7 +526,7 @@ class ClientParty:
 
     def _erase(
         self,
-        owner: Owner[StoredRecords],
+        owner: Owner[StoredRecords] | None,
         rows: Ints,
         held: Mapping[bytes, int | str],
         salt: bytes,
@@ -471,14 +534,19 @@ class ClientParty:
     ) -> Request:
         """Erase records, and store the request that did it, in one transaction.
 
-        ``held`` are their ids, encoded and as they were given.
+        ``held`` are their ids, encoded and as they were given.  There is no ``owner`` while
+        records do not fit; clusters are drawn once they do.
         """
         digests = sorted(receipts.request_digest(salt, one) for one in held.values())
         request: Request | None = None
         try:
             with self._change() as suppression:
-                step = owner.forget(rows).redrawn_from
-                self.store.set_clusters(clusters_of(owner.clusters))
+                if owner is None:
+                    self.store.remove(rows, self._n_features)
+                    step = 0 if self.draw_if_they_fit() else None
+                else:
+                    step = owner.forget(rows).redrawn_from
+                    self.store.set_clusters(clusters_of(owner.clusters))
                 request = self.store.add_request(
                     now(), len(digests), digests, salt, _from_one(step), not_held
                 )
@@ -658,7 +726,9 @@ class ClientParty:
             "federation": None if self.federation is None else self.federation.name,
             "epoch": lists[-1].epoch if lists else None,
             "fingerprint": lists[-1].fingerprint if lists else None,
+            "version": None if self.federation is None else self.federation.version,
             "records": len(self.store),
+            "records_that_do_not_fit": self._misfit_in_words(),
             "clusters": 0 if ledger is None else len(self.store.clusters(self._n_features).sizes),
             "last_committed_round": None if ledger is None else ledger.place.round,
             "counted_in_round": None if ledger is None else ledger.base_round,
@@ -672,6 +742,11 @@ class ClientParty:
             "leaving": ledger is not None and ledger.leaving is not None,
             "left": ledger is not None and ledger.left,
         }
+
+    def _misfit_in_words(self) -> str | None:
+        if self.federation is None or not waits(self.store, self._n_features):
+            return None
+        return str(self.misfit())
 
     def requests(self) -> list[dict[str, Any]]:
         """Requests that wait for a round, and those whose receipts were not written out."""
@@ -698,9 +773,14 @@ class ClientParty:
 
     def labels(self, centres: Floats) -> tuple[list[int | str], Labels]:
         """Each record's cluster: the nearest of the model's centres, in the clustered space."""
+        self._check_they_fit()
         _, ids, values = self.store.everything(self._n_features)
         nearest_centre = nearest(self.config.grid.to_clustered(values), centres)[0]
         return [decoded_id(one) for one in ids.tolist()], nearest_centre
+
+    def clustered_records(self) -> Floats:
+        """All records in the clustered space, in the order of :meth:`labels`."""
+        return self.config.grid.to_clustered(self.store.everything(self._n_features)[2])
 
     def state_digest(self) -> str:
         """Digest of the records and the state stored for them, in the order of the ids."""
@@ -718,6 +798,16 @@ class ClientParty:
         records = _records_digest(ids, values, order)
         labels = self.store.labels_of(rows)[order]
         clusters = self.store.clusters(self._n_features)
+        if waits(self.store, self._n_features):
+            # While some do not fit, there are no clusters.
+            nothing = no_clusters(self._n_features)
+            none = np.full(len(ids), -1, dtype=np.int32)
+            return Audit(
+                records=len(ids),
+                stored=_state_digest(records, labels, clusters),
+                fresh=_state_digest(records, none, nothing),
+                problems=tuple(self._problems()),
+            )
         again = self._clusters_of(ids, values)
         fresh = again.labels_of(order)
         return Audit(
@@ -748,12 +838,12 @@ class ClientParty:
             yield f"{what} forgotten: run client recover"
         try:
             ledger, lists = self.ledger(), self.lists()
-            federation = self._joined().protocol_federation()
+            federation = protocol_federation(self._joined(), self.versions)
             letters = self.store.notices_after(0)
             check_lists(map(SignedMembership.parse, self.store.lists_after(0)), federation)
             if not lists:
                 raise ClientError("the membership lists that were adopted are gone")
-            place = walk(lists, letters, federation.server_key, federation.policy)
+            place = walk(lists, letters, federation)
             if ledger.place != place:
                 yield "the ledger stands at another round than the stored commit notices"
         except (ClientError, StoreError, ProtocolError) as error:
@@ -786,6 +876,11 @@ class ClientParty:
 
     def _offered(self) -> Histogram | None:
         """What a round may take; None if it must do with what was counted last."""
+        if waits(self.store, self._n_features):
+            raise NotReadyError(
+                f"{self.name} cannot take part with version {self._joined().version} of the"
+                " federation file; its operator sees why (client status)"
+            )
         preview = self.preview()
         if preview.verdict.problems:
             self.policy.check_round(self._joined(), len(self.lists()[-1]))
@@ -793,6 +888,7 @@ class ClientParty:
 
     def preview(self) -> Preview:
         """What the next round would take, beside what was counted last."""
+        self._check_they_fit()
         federation, ledger = self._joined(), self.ledger()
         clusters = self._reportable()
         config = self.reporting
@@ -829,7 +925,7 @@ class ClientParty:
             self._protocol = ClientSide(
                 self.name,
                 self.identity,
-                federation.protocol_federation(),
+                protocol_federation(federation, self.versions),
                 lists,
                 self._offered,
                 self.ledger(),
@@ -879,7 +975,7 @@ class ClientParty:
         ]
         for request in closed:
             document = receipts.issue(
-                self._joined(),
+                self._version_of(event.context),
                 self.name,
                 self.identity,
                 request,
@@ -890,6 +986,13 @@ class ClientParty:
                 suppression=self.keeps_suppression,
             )
             self.store.close_request(request, receipts.text_of(document))
+
+    def _version_of(self, context: Context) -> FederationFile:
+        """The version of the federation file with which a round was run."""
+        for one in (self._joined(), *self.versions):
+            if one.digest == context.configuration:
+                return one
+        raise ClientError("the version of the federation file of that round is not known here")
 
     def write_receipts(
         self, out: Path, tell: Callable[[list[WrittenReceipt]], None] = lambda written: None

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -26,6 +27,7 @@ from fedforget.digests import Digest
 from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, read_text
 from fedforget.parties.disclosure import DisclosurePart
+from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy, too_demanding
 from fedforget.protocol.keys import PublicKey
@@ -87,8 +89,34 @@ class ProtocolPart:
 
 
 @dataclass(frozen=True)
+class EarlierVersion:
+    """A version that was in force: since which membership list, and its digest, in hexadecimal."""
+
+    epoch: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """What makes a file the next version of another one.
+
+    Attributes
+    ----------
+    number : the version; the file of ``server init`` is the first and has no such section.
+    epoch : the membership list with which it comes into force.
+    signature : of the server, on everything else in the file.
+    earlier : the versions before it, the first one first.
+    """
+
+    number: int
+    epoch: int
+    signature: str
+    earlier: tuple[EarlierVersion, ...]
+
+
+@dataclass(frozen=True)
 class FederationFile:
-    """A federation's fixed part."""
+    """What the parties of a federation agree on, in one version."""
 
     name: str
     identifier: str
@@ -98,6 +126,7 @@ class FederationFile:
     features: tuple[Feature, ...]
     disclosure: DisclosurePart | None = None
     """Files of earlier versions have none: everything is reported and published as it is."""
+    amendment: Amendment | None = None
 
     # -- reading and writing -------------------------------------------------------------------
 
@@ -138,7 +167,19 @@ class FederationFile:
         for feature in self.features:
             lines += ["", "[[features]]"]
             lines += [f"{key} = {_toml(value)}" for key, value in feature.values().items()]
+        lines += self._amendment_lines()
         return "\n".join(lines) + "\n"
+
+    def _amendment_lines(self) -> list[str]:
+        if self.amendment is None:
+            return []
+        keys = ("number", "epoch", "signature")
+        lines = ["", "[amendment]"]
+        lines += [f"{key} = {_toml(getattr(self.amendment, key))}" for key in keys]
+        for one in self.amendment.earlier:
+            lines += ["", "[[amendment.earlier]]"]
+            lines += [f"{key} = {_toml(value)}" for key, value in vars(one).items()]
+        return lines
 
     def _parts(self) -> list[tuple[str, Any]]:
         """The sections that there are, with their titles."""
@@ -160,7 +201,35 @@ class FederationFile:
         for number, feature in enumerate(self.features, 1):
             values = feature.values()
             flat |= {f"features[{number}].{key}": value for key, value in values.items()}
+        if self.amendment is not None:
+            # The signature is on the digest of all the others.
+            flat["amendment.number"] = self.amendment.number
+            flat["amendment.epoch"] = self.amendment.epoch
+            for number, one in enumerate(self.amendment.earlier, 1):
+                flat |= {f"amendment.earlier[{number}].{key}": v for key, v in vars(one).items()}
         return flat
+
+    @property
+    def version(self) -> int:
+        """1 for the file that a federation was set up with, and one more with every amendment."""
+        return 1 if self.amendment is None else self.amendment.number
+
+    @property
+    def first_epoch(self) -> int:
+        """The membership list with which this version came into force."""
+        return 1 if self.amendment is None else self.amendment.epoch
+
+    @property
+    def earlier(self) -> tuple[EarlierVersion, ...]:
+        """The versions before this one."""
+        return () if self.amendment is None else self.amendment.earlier
+
+    def digest_at(self, epoch: int) -> bytes:
+        """The digest of the version that was in force with a membership list."""
+        if epoch >= self.first_epoch:
+            return self.digest
+        found = [one for one in self.earlier if epoch >= one.epoch]
+        return bytes.fromhex(found[-1].digest) if found else b""
 
     def difference(self, other: FederationFile) -> str | None:
         """The first key in which two files differ, None if they agree."""
@@ -247,6 +316,11 @@ def with_fill(features: Sequence[Feature], fill: Mapping[str, float]) -> tuple[F
     return tuple(replace(one, fill=fill.get(one.name, one.fill)) for one in features)
 
 
+def amendment_statement(file: FederationFile) -> bytes:
+    """What the server signs when it amends a federation."""
+    return b"fedforget amendment 1\0" + file.digest
+
+
 def check_unchanged(federation: FederationFile, stored: str | None, path: Path) -> None:
     """Refuse a file that is not the one with which a party was set up."""
     if stored is None:
@@ -311,9 +385,18 @@ _RANGES: dict[str, tuple[float, float]] = {
     "disclosure.min_records": (1, 10**9),
     "disclosure.count_step": (1, 10**6),
     "disclosure.published_step": (0.0, 1.0),
+    "amendment.number": (2, 10**6),
+    "amendment.epoch": (2, 2**53 - 1),
+    "amendment.earlier.epoch": (1, 2**53 - 1),
 }
 _KINDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
-_HEX = {"identifier": 16, "server_key": 32, "model.public_seed": 16}
+_HEX = {
+    "identifier": 16,
+    "server_key": 32,
+    "model.public_seed": 16,
+    "amendment.signature": 64,
+    "amendment.earlier.digest": 32,
+}
 
 
 class _Reader:
@@ -331,7 +414,7 @@ class _Reader:
             advice = f"{earlier} `server init`" if version == 1 else ""
             raise self.error("version", f"must be {VERSION}, got {_quoted(version)}{advice}")
         known = {"version", "name", "identifier", "server_key", "model", "protocol", "features"}
-        self.no_others(data, known | {"disclosure"}, "")
+        self.no_others(data, known | {"disclosure", "amendment"}, "")
         result = FederationFile(
             name=self.value(data, "name", str, ""),
             identifier=self.value(data, "identifier", str, ""),
@@ -340,7 +423,10 @@ class _Reader:
             protocol=self.part(data, "protocol", ProtocolPart),
             features=self.features(data),
             disclosure=self.disclosure(data),
+            amendment=self.amendment(data),
         )
+        if result.amendment is not None:
+            self.check_amendment(result)
         with self.explained("name"):
             check_name(result.name)
         if too_demanding(result.protocol.dropout, result.protocol.colluding):
@@ -365,6 +451,48 @@ class _Reader:
             problem = f"must be 0 or at least {SMALLEST_STEP:g}, got {found.published_step!r}"
             raise self.error("disclosure.published_step", problem)
         return found
+
+    def amendment(self, data: dict[str, Any]) -> Amendment | None:
+        if "amendment" not in data:
+            return None
+        section = data["amendment"]
+        if not isinstance(section, dict):
+            raise self.error("amendment", f"must be a section, got {_quoted(section)}")
+        prefix = "amendment."
+        self.no_others(section, {"number", "epoch", "signature", "earlier"}, prefix)
+        entries = section.get("earlier")
+        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+            raise self.error("amendment.earlier", "must list the versions before this one")
+        earlier = []
+        for entry in entries:
+            self.no_others(entry, {"epoch", "digest"}, "amendment.earlier.")
+            epoch = self.value(entry, "epoch", int, "amendment.earlier.")
+            digest = self.value(entry, "digest", str, "amendment.earlier.")
+            earlier.append(EarlierVersion(epoch, digest))
+        return Amendment(
+            self.value(section, "number", int, prefix),
+            self.value(section, "epoch", int, prefix),
+            self.value(section, "signature", str, prefix),
+            tuple(earlier),
+        )
+
+    def check_amendment(self, result: FederationFile) -> None:
+        """Versions are numbered, come in their order, and are signed by the server."""
+        amendment = result.amendment
+        assert amendment is not None
+        if amendment.number != len(amendment.earlier) + 1 or amendment.number < 2:
+            raise self.error("amendment.number", "must be one more than there are earlier versions")
+        epochs = [one.epoch for one in amendment.earlier] + [amendment.epoch]
+        if epochs[0] != 1 or any(one >= other for one, other in pairwise(epochs)):
+            raise self.error(
+                "amendment.epoch", "and those of the earlier versions must grow from 1"
+            )
+        try:
+            key = PublicKey(bytes.fromhex(result.server_key))
+            key.verify(bytes.fromhex(amendment.signature), amendment_statement(result))
+        except ProtocolError:
+            problem = "is not the server's: the file was changed, or is not from this federation"
+            raise self.error("amendment.signature", problem) from None
 
     def features(self, data: dict[str, Any]) -> tuple[Feature, ...]:
         entries = data.get("features")
@@ -472,4 +600,7 @@ class _Reader:
         return None
 
 
-_PATH = re.compile(r"(?:(model|protocol|disclosure|features)(?:\[(\d+)\])?\.)?(.*)", re.DOTALL)
+_PATH = re.compile(
+    r"(?:(model|protocol|disclosure|features|amendment\.earlier|amendment)(?:\[(\d+)\])?\.)?(.*)",
+    re.DOTALL,
+)

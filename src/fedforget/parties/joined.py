@@ -26,7 +26,8 @@ class Joined:
     ``opened`` are members whose inputs are in a sum that may be known without a commit, ``few``
     those who are left in every sum since the last commit, if they are too few to be hidden.
     ``many_dropped`` says that nobody may be left who knows of a sum which others were not shown,
-    and ``own`` is the member who looks at the list, if it is one.
+    and ``own`` is the member who looks at the list, if it is one.  ``amended`` is the federation
+    file before, if the next version of it comes with the list.
     """
 
     federation: FederationFile
@@ -36,6 +37,7 @@ class Joined:
     few: frozenset[str] = frozenset()
     many_dropped: bool = False
     own: str | None = None
+    amended: FederationFile | None = None
 
     @classmethod
     def after(

@@ -59,6 +59,14 @@ class ReceiptError(FedforgetError):
     """A receipt that does not prove what it claims; the message says what is wrong."""
 
 
+class EarlierVersionError(ReceiptError):
+    """The receipt was made with an earlier version of the federation file, which is needed."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message)
+        self.version = version
+
+
 class FederationName(Struct, frozen=True, forbid_unknown_fields=True):
     """Which federation."""
 
@@ -318,6 +326,15 @@ def _check_federation(receipt: Receipt, federation: FederationFile) -> None:
     if receipt.federation != FederationName(federation.name, federation.identifier):
         raise ReceiptError("federation: the receipt belongs to another federation")
     if receipt.configuration != federation.digest.hex():
+        versions = [one.digest for one in federation.earlier]
+        if receipt.configuration in versions:
+            number = versions.index(receipt.configuration) + 1
+            raise EarlierVersionError(
+                f"configuration: the receipt was made with version {number} of the federation file,"
+                f" which has been amended since: give that version (server and members keep it as"
+                f" federation-{number}.toml)",
+                number,
+            )
         raise ReceiptError("configuration: the federation file is another one than the receipt's")
     texts = receipt.erased, receipt.not_covered
     if texts != (ERASED, NOT_COVERED) or receipt.suppression not in (SUPPRESSED, NOT_SUPPRESSED):
@@ -346,7 +363,9 @@ def _notice(data: str, name: str, federation: FederationFile) -> tuple[Context, 
         raise ReceiptError(f"{name}: {error}") from None
     if not isinstance(body, Notice):
         raise ReceiptError(f"{name}: not a commit notice")
-    if context.configuration != federation.digest:
+    # The commit before may have been made before an amendment.
+    known = federation.digest_at(context.epoch) if name == "notice_before" else federation.digest
+    if context.configuration != known:
         raise ReceiptError(f"{name}: it belongs to another configuration")
     return context, body
 

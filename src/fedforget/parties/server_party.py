@@ -21,16 +21,21 @@ from msgspec import structs
 from fedforget.arrays import Floats
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import ServerModel
+from fedforget.configuration import Configuration
 from fedforget.errors import FedforgetError
-from fedforget.modelling import model_of
+from fedforget.modelling import model_of, sizes_of
+from fedforget.parties.amended_servers import problems_of_versions
+from fedforget.parties.amendments import protocol_federation
 from fedforget.parties.database import Database, Schema
-from fedforget.parties.federation_file import FederationFile, check_unchanged
+from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
+from fedforget.parties.version_store import current_file, stored_versions
 from fedforget.protocol.client_ledger import dump, leavers_since, load, opened_since
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
+from fedforget.protocol.federation import Federation
 from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.membership import Member, Membership, SignedMembership
@@ -60,7 +65,9 @@ _SCHEMA = Schema(
 MOST_ATTEMPTS_LOST = 1 << 32
 """Attempts that a restored server skips at most, because members say that they have seen them."""
 
-_VALUES = ("federation", "ledger", "aggregate", "model")
+_VALUES = ("federation", "versions", "counted_with", "ledger", "aggregate", "model")
+COUNTED_WITH = "counted_with"
+"""Digest of the federation file with which the stored aggregate was counted."""
 
 
 class ServerError(FedforgetError):
@@ -73,12 +80,11 @@ class ServerParty:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.identity = Identity(read_key(folder / IDENTITY, 32, "restore it from a backup"))
-        self.federation = FederationFile.read(folder / FEDERATION)
-        self.config = self.federation.configuration()
+        FederationFile.read(folder / FEDERATION)
         self._protocol: ServerSide | None = None
         self._db = Database(folder / STORE, _SCHEMA)
         try:
-            check_unchanged(self.federation, self._db.get("federation"), folder / FEDERATION)
+            self._read_versions()
             if self.identity.public.data.hex() != self.federation.server_key:
                 raise ServerError(f"{folder / IDENTITY} is not the key of this federation's server")
         except BaseException:
@@ -98,6 +104,13 @@ class ServerParty:
                 database.put("federation", federation.text())
             database.close()
         return federation
+
+    def _read_versions(self) -> None:
+        federation = current_file(self.folder, self._db)
+        assert federation is not None
+        self.federation = federation
+        self.versions = stored_versions(self._db)
+        self.config = federation.configuration()
 
     def close(self) -> None:
         self._db.close()
@@ -179,15 +192,43 @@ class ServerParty:
         if any(name in counted for name in renew):
             ledger = structs.replace(ledger, full_due=True)
         with self._db.transaction():
-            self._db.execute("INSERT INTO list VALUES (?, ?)", (membership.epoch, signed.data))
-            self._store_ledger(ledger)
-            keys = {one.name: one.key.hex() for one in membership.members}
-            entry = {"epoch": membership.epoch, "members": keys, "list": membership.digest.hex()}
-            if membership.suspended:
-                entry["suspended"] = sorted(membership.suspended)
-            self._append("epoch", entry)
+            self.add_list(signed, ledger)
         self._protocol = None
         return MembershipDocument.of(signed)
+
+    def add_list(self, signed: SignedMembership, ledger: ServerLedger) -> None:
+        """Store a list and the ledger that goes with it; belongs into a transaction."""
+        membership = signed.membership
+        self._db.execute("INSERT INTO list VALUES (?, ?)", (membership.epoch, signed.data))
+        self._store_ledger(ledger)
+        keys = {one.name: one.key.hex() for one in membership.members}
+        entry = {"epoch": membership.epoch, "members": keys, "list": membership.digest.hex()}
+        if membership.suspended:
+            entry["suspended"] = sorted(membership.suspended)
+        self._append("epoch", entry)
+
+    # -- versions ------------------------------------------------------------------------------
+
+    @contextmanager
+    def storing(self) -> Iterator[Database]:
+        """A transaction of the store, for those who amend the federation."""
+        with self._db.transaction():
+            yield self._db
+
+    def append_to_log(self, kind: str, body: dict[str, Any]) -> None:
+        """Add an entry to the public log; belongs into a transaction."""
+        self._append(kind, body)
+
+    def keep_ledger(self, ledger: ServerLedger) -> None:
+        """Store the ledger; belongs into a transaction."""
+        self._store_ledger(ledger)
+
+    def follow_versions(self) -> None:
+        """Go on with the version that is stored."""
+        self.federation = FederationFile.parse(self._db.get("federation"))
+        self.versions = stored_versions(self._db)
+        self.config = self.federation.configuration()
+        self._protocol = None
 
     def plan(
         self,
@@ -269,12 +310,17 @@ class ServerParty:
         if self._protocol is None:
             self._protocol = ServerSide(
                 self.identity,
-                self.federation.protocol_federation(),
+                self.protocol_federation,
                 self.membership(),
                 self.ledger(),
                 self.notices_after,
             )
         return self._protocol
+
+    @property
+    def protocol_federation(self) -> Federation:
+        """What the protocol works with, all versions included."""
+        return protocol_federation(self.federation, self.versions)
 
     def notices_after(self, round_number: int) -> list[bytes]:
         """The commit notices after a round, in their order."""
@@ -366,6 +412,8 @@ class ServerParty:
             with self._db.transaction():
                 self._db.put("aggregate", plain_histogram(aggregate))
                 self._db.put("model", _plain_model(model))
+                if self.versions:
+                    self._db.put(COUNTED_WITH, self.federation.digest)
                 self._db.execute(
                     "INSERT INTO notice VALUES (?, ?)", (place.round, self.protocol.last_notice)
                 )
@@ -378,7 +426,7 @@ class ServerParty:
         return messages
 
     def aggregate(self) -> Histogram:
-        n_features = len(self.federation.features)
+        n_features = len(self.counted_with.features)
         try:
             stored = histogram_of(self._db.get("aggregate"), n_features)
         except (ValueError, TypeError) as error:
@@ -407,7 +455,7 @@ class ServerParty:
 
     def _evidence(self, greeting: Present) -> tuple[dict[int, SignedMembership], dict[int, bytes]]:
         """Lists by epoch and commit notices by round that this server signed, from a member."""
-        federation = self.federation.protocol_federation()
+        federation = self.protocol_federation
         lists: dict[int, SignedMembership] = {}
         letters: dict[int, bytes] = {}
         try:
@@ -446,7 +494,7 @@ class ServerParty:
         attempt = highest_attempt(before.attempt, greetings)
         ordered = [letters[number] for number in sorted(letters)]
         try:
-            check_lists(signed, self.federation.protocol_federation())
+            check_lists(signed, self.protocol_federation)
             found = self.protocol.recover(ordered, lists, attempt, greetings)
         except ProtocolError as error:
             self._protocol = None
@@ -484,6 +532,21 @@ class ServerParty:
 
     # -- looking -------------------------------------------------------------------------------
 
+    @property
+    def counted_with(self) -> FederationFile:
+        """The federation file with which the stored aggregate was counted."""
+        known = {one.digest: one for one in (*self.versions, self.federation)}
+        # It is noted only where there are several versions.
+        noted = self._db.get(COUNTED_WITH)
+        if noted is None:
+            return next(iter(known.values()))
+        return known[noted]
+
+    @property
+    def model_config(self) -> Configuration:
+        """The public parameters of the stored aggregate and model."""
+        return self.counted_with.configuration()
+
     def model(self) -> ServerModel:
         plain = self._db.get("model")
         if plain is None:
@@ -492,20 +555,12 @@ class ServerParty:
 
     def sizes(self) -> list[int]:
         """How many records each cluster of the model counts."""
-        model, aggregate = self.model(), self.aggregate()
-        if self.config.published_step is not None:
-            labels = self.config.nearest_centres(aggregate.points(), model)
-            counted = np.bincount(labels, aggregate.counts(), minlength=len(model.centres))
-            return [int(size) for size in counted]
-        # The labels are those of weighted bins, or of the points drawn in them, one a record.
-        uniform = self.config.server_points == "uniform"
-        weights = np.ones(len(model.labels)) if uniform else aggregate.counts()
-        counted = np.bincount(model.labels, weights, minlength=len(model.centres))
-        return [int(size) for size in counted]
+        sizes: list[int] = sizes_of(self.model_config, self.aggregate(), self.model()).tolist()
+        return sizes
 
     def centres(self) -> tuple[Floats, Floats]:
         """The published centres, in the clustered space and in the original units."""
-        return self.config.centres_of(self.model())
+        return self.model_config.centres_of(self.model())
 
     def status(self) -> dict[str, Any]:
         lists, ledger, log = self.lists(), self.ledger(), self.log()
@@ -515,6 +570,7 @@ class ServerParty:
         return {
             "name": self.federation.name,
             "identifier": self.federation.identifier,
+            "version": self.federation.version,
             "epoch": None if listed is None else listed.epoch,
             "fingerprint": None if listed is None else listed.fingerprint,
             "members": [] if listed is None else list(listed.position),
@@ -550,7 +606,7 @@ class ServerParty:
         rounds = [entry for entry in log if entry["kind"] == "round"]
         problems = [
             *self._problems_of_model(log),
-            *self._problems_of_history(log, key),
+            *self._problems_of_history(log),
             *(
                 f"{STORE} holds something that fedforget did not make: {table}"
                 for table in self._db.strange_tables(_SCHEMA, _VALUES)
@@ -565,15 +621,17 @@ class ServerParty:
         if told[-1]["kind"] == "recovery":
             yield "this server was recovered and has run no full round since: its model is old"
             return
-        model = model_of(self.config, self.aggregate())
-        digest = self.config.model_digest(self.aggregate(), model)
+        config = self.model_config
+        model = model_of(config, self.aggregate())
+        digest = config.model_digest(self.aggregate(), model)
         if digest != told[-1]["body"]["model"]:
             yield "the aggregate does not give the model that the log names"
         if _plain_model(model) != self._db.get("model"):
             yield "the stored model is not that of the aggregate"
 
-    def _problems_of_history(self, log: list[dict[str, Any]], key: PublicKey) -> Iterator[str]:
+    def _problems_of_history(self, log: list[dict[str, Any]]) -> Iterator[str]:
         """The ledger, the lists and the notices must tell the same as the log."""
+        yield from problems_of_versions(log, [*self.versions, self.federation])
         lists, ledger = self.lists(), self.ledger()
         told = [entry["body"] for entry in log if entry["kind"] in ("round", "recovery")]
         last = told[-1]["round"] if told else 0
@@ -589,8 +647,8 @@ class ServerParty:
         if listed is None:
             return
         try:
-            place = walk(lists, self.notices_after(0), key, self.federation.policy())
-            check_lists(self._signed_lists(), self.federation.protocol_federation())
+            place = walk(lists, self.notices_after(0), self.protocol_federation)
+            check_lists(self._signed_lists(), self.protocol_federation)
             if place != ledger.place:
                 yield "the ledger does not stand where the commit notices lead"
         except ProtocolError as error:

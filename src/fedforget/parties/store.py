@@ -266,6 +266,14 @@ class Store(Database):
         self.execute("DELETE FROM part")
         self.execute("DELETE FROM cluster")
 
+    def rewrite(self, ids: EncodedIds, values: Floats) -> None:
+        """Replace all records by these, which may have other features; no cluster is left.
+
+        Everything is cleared as a whole and written anew, so that nothing is moved.
+        """
+        self.clear()
+        self.add(ids.tolist(), values)
+
     def everything(self, n_features: int) -> tuple[Ints, EncodedIds, Floats]:
         """Rows, ids and values of all records, in the order of the rows."""
         rows, ids = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype="S1")]
@@ -312,6 +320,14 @@ class Store(Database):
             slots = rows_labelled(np.frombuffer(data, dtype="<i4"), clusters)
             found.append(part * MOST_SLOTS + slots)
         return np.concatenate(found)
+
+    def forget_labels(self) -> None:
+        """No record belongs to a cluster any more."""
+        for (part,) in self.execute("SELECT part FROM part"):
+            with self.blob("part", "labels", part, readonly=False) as blob:
+                size = len(blob.read())
+                blob.seek(0)
+                blob.write(b"\xff" * size)
 
     def set_labels(self, rows: RowNumbers, labels: Labels) -> None:
         """Set the local cluster of some records."""

@@ -418,7 +418,8 @@ class Synchroniser:
         before = self._store.clusters(n_features)
         lost = _first_of(before.seed_ids, found.ids[gone])
         touched = int(np.count_nonzero(gone)) + len(rows)
-        seeds_stand = lost is None and 2 * touched <= len(found.rows)
+        # There are no seeds while records do not fit an amended federation; those of a source do.
+        seeds_stand = bool(before.seed_ids) and lost is None and 2 * touched <= len(found.rows)
         if seeds_stand and self._config.representatives != "lloyd":
             self._follow(found, before, gone, rows, keys)
         else:

@@ -65,6 +65,7 @@ from fedforget.protocol.history import (
     follow,
     link_of,
     place_of,
+    version_of,
 )
 from fedforget.protocol.joining import (
     check_adoption,
@@ -266,7 +267,15 @@ class ClientSide:
         if told.federation != ours.identifier:
             raise WrongFederationError("the message belongs to another federation")
         if told.configuration != ours.configuration:
-            raise WrongFederationError("the server has another configuration of this federation")
+            known = [one.configuration for one in ours.earlier]
+            what = (
+                f"an earlier version of the federation file, of which version {len(known) + 1} is"
+                " known here. It was restored from a backup: run `server amend --restore`"
+                if told.configuration in known
+                else "another configuration of this federation; if it was amended, run `client"
+                " join` with its new file"
+            )
+            raise WrongFederationError(f"the server has {what}")
 
     def _requirements(self, context: Context) -> Requirements:
         counted = self.ledger.place.counted
@@ -328,9 +337,11 @@ class ClientSide:
         context, notice = payload.context, payload.body
         if not isinstance(notice, Notice) or payload.sender != SERVER:
             raise OutOfOrderError("what came as a commit notice is none")
-        self._check_federation(context)
+        if context.federation != self.federation.identifier:
+            raise WrongFederationError("the message belongs to another federation")
         place = ledger.place
         if place.counted is None:
+            # The list vouches for it, whatever the version of the federation was then.
             return self._first_notice(ledger, letter, context, notice)
         if context.round <= place.round:
             if context.round == place.round and link_of(context, notice) != place.link:
@@ -339,7 +350,7 @@ class ClientSide:
                     " histories"
                 )
             return ledger, ()
-        policy = self.federation.policy
+        policy = version_of(context, self.federation).policy
         after, membership, needed = follow(place, self.lists, context, notice, policy)
         self._check_against_lock(ledger.lock, context, notice)
         # Signatures that this client saw for this very attempt need not be verified again, unless
@@ -410,6 +421,9 @@ class ClientSide:
             )
         left = self.name in notice.left
         base = pending.plain_input if ours and pending is not None else None
+        if version_of(context, self.federation).report != self.federation.report:
+            # It was counted before an amendment, and says nothing in the bins of now.
+            base = None
         ledger = replace(
             ledger,
             base=Histogram(len(self.federation.levels)) if left else base,

@@ -76,6 +76,13 @@ class FullRoundNeededError(ProtocolError):
     """A change was asked for, but this client does not know what the server counts of it."""
 
 
+class NotReadyError(ProtocolError):
+    """This client's records do not fit the federation as it was amended: its operator has to act.
+
+    The server is not told why.
+    """
+
+
 class SuspendedError(ProtocolError):
     """The membership list suspends this client, or it has left: it takes no part."""
 

@@ -25,9 +25,9 @@ from fedforget.protocol.errors import (
     TooFewError,
     WrongFederationError,
 )
-from fedforget.protocol.federation import Federation
+from fedforget.protocol.federation import Federation, Version
 from fedforget.protocol.graph import Policy
-from fedforget.protocol.keys import PublicKey, digest_of
+from fedforget.protocol.keys import digest_of
 from fedforget.protocol.membership import (
     BEGINNING,
     Digest,
@@ -231,6 +231,22 @@ def check_lists(signed: Iterable[SignedMembership], federation: Federation) -> N
         lists.append(membership)
 
 
+def version_of(context: Context, federation: Federation) -> Version:
+    """The version of the federation under whose list a round was run, if the round says so, too."""
+    version = federation.version_at(context.epoch)
+    if version is None:
+        raise WrongFederationError(
+            f"round {context.round} was run before the first version of the federation file that is"
+            " known here"
+        )
+    if context.configuration != version.configuration:
+        raise WrongFederationError(
+            f"round {context.round} was run with another configuration of this federation than the"
+            f" one that belongs to the list of epoch {context.epoch}"
+        )
+    return version
+
+
 def follow(
     place: Place,
     lists: Sequence[Membership],
@@ -349,17 +365,17 @@ def consent_of(context: Context, notice: Notice) -> bytes:
 def walk(
     lists: Sequence[Membership],
     letters: Sequence[bytes],
-    server_key: PublicKey,
-    policy: Policy,
+    federation: Federation,
 ) -> Place:
     """Follow stored notices from the first list on, and verify every signature.
 
+    Each is judged by the version of the federation that its list came with or found in force.
     The first notice may be the one after which the first list was made: the list vouches for it.
     """
     place = Place.told_by(lists[0])
     for data in letters:
         letter = Letter(data)
-        letter.check(server_key)
+        letter.check(federation.server_key)
         context, notice = letter.payload.context, letter.payload.body
         if not isinstance(notice, Notice):
             raise MissingNoticeError("what is stored as a commit notice is none")
@@ -368,6 +384,7 @@ def walk(
                 raise ForkError(f"the notice of round {place.round} is not the one of the list")
             place = place_of(context, notice)
             continue
+        policy = version_of(context, federation).policy
         place, membership, needed = follow(place, lists, context, notice, policy)
         check_consents(notice.consents, consent_of(context, notice), membership, needed, policy)
     return place

@@ -35,7 +35,14 @@ from fedforget.protocol.errors import (
 )
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
-from fedforget.protocol.history import Place, check_list, counted_after, follow, place_of
+from fedforget.protocol.history import (
+    Place,
+    check_list,
+    counted_after,
+    follow,
+    place_of,
+    version_of,
+)
 from fedforget.protocol.keys import (
     DIGEST_BYTES,
     Entropy,
@@ -232,7 +239,7 @@ class ServerSide:
         """The kind of round that comes next, if nobody asks for another one.
 
         A full round comes by itself only where a list has brought or dropped somebody, at the
-        beginning, and after ``server recover``; never because a member says so.
+        beginning, and after ``server recover`` or an amendment; never because a member says so.
         """
         place, membership = self.ledger.place, self.membership
         if self.ledger.full_due or why_no_delta(membership, self.counted) is not None:
@@ -253,8 +260,8 @@ class ServerSide:
         """Begin an attempt at the next round; one under way is abandoned."""
         if kind == "delta" and self.ledger.full_due:
             raise RoundAbortedError(
-                "what the aggregate counts is not certain, since this server was recovered or a"
-                " member has a new key: a full round must come first"
+                "what the aggregate counts is not certain, since this server was recovered, a"
+                " member has a new key or the federation was amended: a full round must come first"
             )
         full = self.membership.capacity
         capacity = full if kind == "full" else min(self.federation.first_capacity, 2 * full)
@@ -802,7 +809,8 @@ class ServerSide:
             context, notice = letter.payload.context, letter.payload.body
             if not isinstance(notice, Notice) or context.round <= place.round:
                 continue
-            place, _, _ = follow(place, lists, context, notice, self.federation.policy)
+            policy = version_of(context, self.federation).policy
+            place, _, _ = follow(place, lists, context, notice, policy)
             gone = _left_after(gone, notice)
             found += 1
         self.membership = lists[-1]

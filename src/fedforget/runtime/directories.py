@@ -144,13 +144,29 @@ def _opened(
                 raise RoundError(f"{folder}: there are two clients named {client.name}")
             if client.federation is None:
                 raise RoundError(f"{folder}: {client.name} has not joined a federation")
-            difference = client.federation.difference(server.federation)
-            if difference is not None:
-                raise RoundError(
-                    f"{folder}: {client.name} has another federation file: {difference}"
-                )
+            _check_version(server, client, folder)
             clients[client.name] = client
         yield server, clients
+
+
+def _check_version(server: ServerParty, client: ClientParty, folder: Path) -> None:
+    ours, theirs = server.federation, client.federation
+    assert theirs is not None
+    difference = theirs.difference(ours)
+    if difference is None:
+        return
+    if any(one.digest == theirs.digest.hex() for one in ours.earlier):
+        raise RoundError(
+            f"{client.name} has version {theirs.version} of the federation file, which has been"
+            f" amended: run client join with version {theirs.version + 1} and its list"
+        )
+    if any(one.digest == ours.digest.hex() for one in theirs.earlier):
+        raise RoundError(
+            f"{client.name} has version {theirs.version} of the federation file, and this server"
+            f" version {ours.version}: it was restored from a backup. Run `server amend --restore"
+            f" {folder / 'federation.toml'}`, then `server recover`"
+        )
+    raise RoundError(f"{folder}: {client.name} has another federation file: {difference}")
 
 
 def _check_list(server: ServerParty, client: ClientParty, name: str) -> None:

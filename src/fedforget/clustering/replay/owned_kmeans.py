@@ -64,6 +64,18 @@ def run_in_full(restarts: RecordRestarts, slots: Ints, seeds: Ints, capacity: in
     return Outcome(run.centres, labels, run.sums, run.totals, run.n_iter, slots[seeds])
 
 
+def in_full(records: RecordSlots, task: Task) -> tuple[list[Outcome], list[Fraction]]:
+    """Where each restart ends, run without a trace, and its exact loss in coordinates."""
+    slots = records.in_use()
+    restarts = restarts_of(records, slots, task)
+    outcomes = []
+    for number in range(task.n_init):
+        seeds = np.array(restarts.seed(number).rows, dtype=np.int64)
+        outcomes.append(run_in_full(restarts, slots, seeds, len(records.ids)))
+    moments = records.moments
+    return outcomes, [exact_loss(moments, one.centres, one.sums, one.totals) for one in outcomes]
+
+
 class RecordReplay(Replay[RecordRestarts, Outcome]):
     """Trajectories of one owner's records, whose weights are 1 and which know no order."""
 
@@ -261,12 +273,7 @@ class OwnedKMeans:
             self._replay = RecordReplay(task, records, self.work)
             self.work.full_distances = self._replay.full_distances()
         elif len(records):
-            slots = records.in_use()
-            restarts = restarts_of(records, slots, task)
-            for number in range(task.n_init):
-                seeds = np.array(restarts.seed(number).rows, dtype=np.int64)
-                capacity = len(records.ids)
-                self._outcomes[number] = run_in_full(restarts, slots, seeds, capacity)
+            self._outcomes = dict(enumerate(in_full(records, task)[0]))
             self.work.restarts = task.n_init
         self._choose()
 

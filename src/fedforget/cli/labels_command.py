@@ -1,0 +1,66 @@
+"""``client labels``: each record's cluster, numbered as the model or an earlier one does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedforget.cli.console import console, plain_errors, safe, show
+from fedforget.cli.given_files import read_centroids, read_numbers
+from fedforget.cli.numbering import Changed, Earlier
+from fedforget.cli.words import write_table
+from fedforget.parties.client_party import open_client
+from fedforget.parties.errors import ClientError
+
+
+def write_labels(
+    folder: Path,
+    model: Path,
+    like: Path | None,
+    out: Path,
+    as_json: bool,
+    *,
+    key: str,
+    id_column: str | None,
+) -> None:
+    """Write the labels; with ``like``, say how far clusters moved and who has another number."""
+    changed: Changed | None = None
+    with plain_errors(), open_client(folder) as party:
+        if party.federation is None:
+            raise ClientError("this client has not joined a federation: run client join first")
+        names = party.federation.feature_names
+        centres = read_centroids(model, names)
+        numbers = read_numbers(model, len(centres), names)
+        ids, places = party.labels(party.config.grid.to_clustered(centres))
+        if like is not None:
+            earlier = Earlier.read(like, party.federation)
+            numbering = earlier.numbering(centres)
+            before = earlier.labels(party.clustered_records())
+            weights = np.ones(len(ids), dtype=np.int64)
+            changed, numbers = Changed.of(numbering, before, places, weights), numbering.numbers
+        labels = numbers[places]
+        result: dict[str, Any] = {"records": len(ids), "file": str(out)}
+        if out.suffix.lower() == ".h5ad":
+            from fedforget.cli.cell_labels import write_cell_labels
+
+            highest = int(numbers.max()) + 1
+            done = write_cell_labels(out, ids, labels, highest, key=key, id_column=id_column)
+            result |= {"key": key, **done._asdict()}
+        else:
+            write_table(out, {"id": ids, "cluster": labels})
+    if changed is not None:
+        result |= changed.plain()
+
+    def in_words() -> None:
+        if changed is not None:
+            changed.show()
+        written = result.get("labelled", result["records"])
+        console.print(f"{written} labels written to [bold]{safe(out)}[/]", soft_wrap=True)
+        if result.get("without"):
+            console.print(f"{result['without']} cells of the file are not held here.")
+        if result.get("elsewhere"):
+            console.print(f"{result['elsewhere']} records are no cells of the file.")
+
+    show(result, as_json, in_words)

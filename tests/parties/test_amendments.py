@@ -1,0 +1,553 @@
+"""Amendments: the model of a fresh federation, one history, and nothing that a lie could gain."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from amending import (
+    AGE,
+    HEIGHT,
+    RULES,
+    WEIGHT,
+    Made,
+    amend_all,
+    amend_server,
+    changed_file,
+    fresh_model,
+    hold,
+    patients,
+    take_over,
+)
+from msgspec import structs
+from party_world import NAMES, World, all_bytes, federation_file, found_in, traces
+
+from fedforget.parties import receipts
+from fedforget.parties.amended_servers import AmendmentError, plan_amendment, take_back
+from fedforget.parties.amendments import check_next, differences, next_version
+from fedforget.parties.client_party import open_client
+from fedforget.parties.errors import ClientError
+from fedforget.parties.federation_file import Feature, FederationFile, FederationFileError
+from fedforget.parties.folders import write_private
+from fedforget.parties.policy import FILE as POLICY
+from fedforget.parties.policy import PolicyError
+from fedforget.parties.server_party import open_server
+from fedforget.protocol.errors import AloneError
+from fedforget.protocol.keys import Identity
+from fedforget.protocol.membership import SignedMembership
+from fedforget.runtime.directories import RoundError
+
+Everything = dict[str, dict[str, dict[str, float]]]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> tuple[World, Everything]:
+    """Three members with thirty records each, after their first round."""
+    world = World(tmp_path / "study").set_up()
+    records = {name: patients(name, 30, number) for number, name in enumerate(NAMES)}
+    for name, held in records.items():
+        hold(world, name, held)
+    world.round()
+    return world, records
+
+
+CHANGES = [
+    {"n_clusters": 4},
+    {"local_clusters": 6},
+    {"step": 0.02},
+    {"features": (replace(AGE, high=150.0), WEIGHT)},
+    {"disclosure": RULES},
+    {"features": (WEIGHT,)},
+    {"features": (WEIGHT, AGE)},
+    {"minimum": 2, "dropout": 0.0, "n_init": 3},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_the_model_is_that_of_a_fresh_federation(
+    study: tuple[World, Everything], tmp_path: Path, changes: dict
+) -> None:
+    world, records = study
+    world.forget("aarhus", ["A-0-3"])
+    made = amend_all(world, **changes)
+    assert made.file.version == 2
+    with open_server(world.server) as server:
+        assert server.needs_full_round()
+        assert server.audit()["problems"] == []
+    world.forget("bologna", ["B-1-7"])
+    done = world.round()
+    assert done["kind"] == "full"
+    del records["aarhus"]["A-0-3"], records["bologna"]["B-1-7"]
+    assert done["model"] == fresh_model(tmp_path / "fresh", world, records)
+    world.check_audits()
+    world.check_sums()
+    world.forget("coimbra", ["C-2-1"])
+    del records["coimbra"]["C-2-1"]
+    done = world.round()
+    assert done["kind"] == "delta"
+    assert done["model"] == fresh_model(tmp_path / "again", world, records)
+    world.check_audits()
+
+
+def test_receipts_of_all_versions_stay_valid(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    world.forget("aarhus", ["A-0-3"])
+    world.round()
+    world.forget("aarhus", ["A-0-4"])
+    first = world.federation
+    # A version without a round of its own, and then another one.
+    amend_all(world, n_clusters=3)
+    last = amend_all(world, step=0.02).file
+    world.round()
+    with open_client(world.client("aarhus")) as client:
+        old, new = (json.loads(one.document) for one in client.store.receipts())
+    assert receipts.verify(old, first).round == 2
+    proof = receipts.verify(new, last)
+    assert (proof.round, proof.model_before) == (3, receipts.verify(old, first).model_after)
+    with pytest.raises(receipts.EarlierVersionError, match=r"version 1.*federation-1\.toml"):
+        receipts.verify(old, last)
+    with pytest.raises(receipts.ReceiptError, match="configuration"):
+        receipts.verify(new, first)
+    for party in ("server", *NAMES):
+        assert FederationFile.read(world.folder / party / "federation-1.toml") == first
+
+
+def test_a_request_of_before_an_amendment_that_was_missed(
+    study: tuple[World, Everything],
+) -> None:
+    """The commit that carries it is told after the amendment: its receipt names the old version."""
+    world, _ = study
+    world.forget("aarhus", ["A-0-3"])
+    world.back_up("aarhus")
+    first = world.federation
+    world.round()
+    with open_client(world.client("aarhus")) as client:
+        told = client.store.notice(2)
+        sealed = client.store.receipts()
+    assert told is not None
+    assert len(sealed) == 1
+    made = amend_server(world, n_clusters=4)
+    world.restore("aarhus")
+    with open_client(world.client("aarhus")) as client:
+        client.recover(["A-0-3"])
+    take_over(world, made)
+    assert world.round()["kind"] == "full"
+    world.check_audits()
+    with open_client(world.client("aarhus")) as client:
+        (again,) = (json.loads(one.document) for one in client.store.receipts())
+    assert receipts.verify(again, made.file).round == 3
+    assert receipts.verify(json.loads(sealed[0].document), first).round == 2
+
+
+# -- features and bounds -----------------------------------------------------------------------
+
+
+def test_new_features_wait_for_an_import(study: tuple[World, Everything], tmp_path: Path) -> None:
+    world, records = study
+    amend_all(world, features=(AGE, HEIGHT, WEIGHT))
+    with open_client(world.client("aarhus")) as client:
+        shown = client.status()["records_that_do_not_fit"]
+        assert "30 records have no value of height" in shown
+        assert client.audit().passed
+        with pytest.raises(ClientError, match="no value of height"):
+            client.preview()
+        with pytest.raises(ClientError, match="no value of height"):
+            client.labels(client.config.grid.bounds.T)
+        forgotten = client.forget(["A-0-3"])
+        assert forgotten.reseeded is None
+    del records["aarhus"]["A-0-3"]
+    with pytest.raises(RoundError) as refused:
+        world.round()
+    # The server learns that the member cannot take part, and not why.
+    assert "its operator sees why" in str(refused.value)
+    assert "height" not in str(refused.value)
+    for name in NAMES[1:]:
+        hold(world, name, records[name], again=True)
+    some = dict(list(records["aarhus"].items())[:20])
+    hold(world, "aarhus", some, again=True)
+    with open_client(world.client("aarhus")) as client:
+        assert "9 records have no value of height" in client.status()["records_that_do_not_fit"]
+    hold(world, "aarhus", records["aarhus"], again=True)
+    with open_client(world.client("aarhus")) as client:
+        assert client.status()["records_that_do_not_fit"] is None
+    done = world.round()
+    assert done["kind"] == "full"
+    assert done["model"] == fresh_model(tmp_path / "fresh", world, records)
+    world.check_audits()
+    with open_client(world.client("aarhus")) as client:
+        (receipt,) = (json.loads(one.document) for one in client.store.receipts())
+    assert receipts.verify(receipt, world.federation).records == 1
+
+
+def test_records_outside_new_bounds_are_named_and_wait(
+    study: tuple[World, Everything], tmp_path: Path
+) -> None:
+    world, records = study
+    old = {one for one, values in records["aarhus"].items() if values["age"] > 70.0}
+    older = {one for name in NAMES for one, v in records[name].items() if v["age"] > 70.0}
+    assert old
+    amend_all(world, features=(replace(AGE, high=70.0), WEIGHT))
+    with open_client(world.client("aarhus")) as client:
+        misfit = client.misfit()
+        assert misfit is not None
+        assert set(misfit.ids) == old
+        assert misfit.outside == {"age": len(old)}
+        assert client.audit().passed
+    with pytest.raises(RoundError, match="cannot take part"):
+        world.round()
+    # Bounds that are wide again let everybody go on.
+    amend_all(world, features=(AGE, WEIGHT))
+    assert world.round()["model"] == fresh_model(tmp_path / "fresh", world, records)
+    amend_all(world, features=(replace(AGE, high=70.0), WEIGHT))
+    for name in NAMES:
+        gone = sorted(older & records[name].keys())
+        world.forget(name, gone)
+        for one in gone:
+            del records[name][one]
+    assert world.round()["model"] == fresh_model(tmp_path / "again", world, records)
+    world.check_audits()
+
+
+def test_values_of_a_feature_that_is_dropped_leave_no_trace(
+    study: tuple[World, Everything],
+) -> None:
+    world, records = study
+    weights = np.array([one["weight"] for one in records["aarhus"].values()])
+    folder = world.client("aarhus")
+    wanted = traces([], weights)
+    assert found_in(all_bytes(folder), wanted)
+    amend_all(world, features=(AGE,))
+    assert found_in(all_bytes(folder), wanted) == []
+    world.round()
+    assert found_in(all_bytes(folder), wanted) == []
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+def test_the_policy_of_a_site_is_asked_again(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    write_private(world.client("aarhus") / POLICY, b'features = ["age", "weight"]\n')
+    made = amend_server(world, features=(AGE, WEIGHT, HEIGHT))
+    take_over(world, made, "bologna", "coimbra")
+    with pytest.raises(PolicyError, match="height"):
+        take_over(world, made, "aarhus")
+    with open_client(world.client("aarhus")) as client:
+        assert client.status()["version"] == 1
+        assert client.audit().passed
+
+
+def test_a_changed_file_is_refused(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    made = amend_server(world, n_clusters=4)
+    text = made.file.text()
+    with pytest.raises(FederationFileError, match=r"amendment\.signature"):
+        FederationFile.parse(text.replace("n_clusters = 4", "n_clusters = 5"))
+    mallory = next_version(
+        FederationFile.read(world.server / "federation-1.toml"),
+        changed_file(made.file, n_clusters=5),
+        made.file.first_epoch,
+        Identity(bytes(32)),
+    )
+    with pytest.raises(FederationFileError, match=r"amendment\.signature"):
+        FederationFile.parse(mallory.text())
+
+
+def test_versions_are_taken_in_their_order(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    first = world.federation
+    two, three = amend_server(world, n_clusters=3), amend_server(world, n_clusters=4)
+    with pytest.raises(FederationFileError, match="take version 2 first"):
+        take_over(world, three)
+    take_over(world, two)
+    with pytest.raises(FederationFileError, match="amended since"):
+        take_over(world, Made(first, three.document))
+    take_over(world, three)
+    assert world.round()["kind"] == "full"
+    world.check_audits()
+
+
+def test_another_second_version_is_refused(study: tuple[World, Everything]) -> None:
+    """A server that tells two histories cannot amend a member twice with one number."""
+    world, _ = study
+    world.back_up("server")
+    one = amend_server(world, n_clusters=3)
+    world.restore("server")
+    (world.server / "federation-1.toml").unlink(missing_ok=True)
+    other = amend_server(world, n_clusters=4)
+    take_over(world, one)
+    with pytest.raises(FederationFileError, match="another one here"):
+        take_over(world, other)
+    with pytest.raises(RoundError, match="another federation file"):
+        world.round()
+
+
+def test_a_list_that_amends_and_drops_somebody_is_refused(tmp_path: Path) -> None:
+    """Two full sums, of which one is without a member, would show its histogram."""
+    world = World(tmp_path, (*NAMES, "dresden")).set_up(federation_file())
+    world.fill()
+    world.round()
+    with open_server(world.server) as server:
+        listed, identity = server.plan(gone=["dresden"]), server.identity
+        changed = changed_file(server.federation, n_clusters=4)
+        after = next_version(server.federation, changed, listed.epoch, identity)
+        document = type(server.document()).of(SignedMembership.by(listed, identity))  # type: ignore[arg-type]
+    with (
+        open_client(world.client("aarhus")) as client,
+        pytest.raises(FederationFileError, match="changes its members, too"),
+    ):
+        client.plan_join(after, document, alone=True)
+
+
+def test_an_amendment_needs_its_list(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    made = amend_server(world, n_clusters=4)
+    with open_server(world.server) as server:
+        later = server.enrol(afresh=True)
+    with open_client(world.client("aarhus")) as client:
+        with pytest.raises(FederationFileError, match="list of epoch 2"):
+            client.plan_join(made.file, later)
+        client.join(made.file, made.document, later)
+
+
+def test_the_file_may_come_after_its_list_but_not_after_a_commit(
+    study: tuple[World, Everything],
+) -> None:
+    world, _ = study
+    made = amend_server(world, n_clusters=4)
+    with open_client(world.client("aarhus")) as client:
+        client.join(None, made.document)
+        client.join(made.file, made.document)
+    take_over(world, made, "bologna", "coimbra")
+    assert world.round()["kind"] == "full"
+    world.check_audits()
+
+
+def test_a_file_for_a_list_that_has_a_commit_is_refused(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    with open_server(world.server) as server:
+        document = server.enrol(afresh=True)
+        changed = changed_file(server.federation, n_clusters=4)
+        late = next_version(server.federation, changed, 2, server.identity)
+    for name in NAMES:
+        world.join(name, document)
+    world.round()
+    with (
+        open_client(world.client("aarhus")) as client,
+        pytest.raises(FederationFileError, match="a round was committed"),
+    ):
+        client.plan_join(late, document)
+
+
+def test_no_round_of_changes_after_other_bins(study: tuple[World, Everything]) -> None:
+    """A server that asks for changes at once gets nothing: what was counted says nothing now."""
+    world, _ = study
+    amend_all(world, step=0.02)
+    with pytest.raises(Exception, match="full round must come first"):
+        world.round(kind="delta")
+    with open_server(world.server) as server, server.storing():
+        server.keep_ledger(structs.replace(server.ledger(), full_due=False))
+    with pytest.raises(Exception, match="a full round is needed"):
+        world.round(kind="delta")
+    for name in NAMES:
+        with open_client(world.client(name)) as client:
+            assert client.ledger().base is None
+            assert client.ledger().pending is None
+
+
+def test_a_full_round_after_an_amendment_needs_everybody(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    amend_all(world, n_clusters=4)
+    with pytest.raises(Exception, match="coimbra"):
+        world.without("coimbra").round()
+    with open_server(world.server) as server:
+        assert server.status()["last_round"] == 1
+        # What is shown is the model that was committed last.
+        assert server.status()["clusters"] == 2
+        assert len(server.centres()[0]) == 2
+
+
+def test_nobody_may_be_suspended_or_wait_to_leave(tmp_path: Path) -> None:
+    world = World(tmp_path, (*NAMES, "dresden", "evora")).set_up(federation_file())
+    world.fill()
+    world.round()
+    world.enrol(suspend=["evora"])
+    with pytest.raises(AmendmentError, match="evora is suspended"):
+        amend_server(world, n_clusters=4)
+    world.enrol(resume=["evora"])
+    with open_client(world.client("dresden")) as client:
+        client.leave()
+    world.round()
+    with pytest.raises(AmendmentError, match="wait to leave"):
+        amend_server(world, step=0.02)
+    # With the same bins it can say once more what was counted.
+    amend_all(world, n_clusters=4)
+    assert world.round()["kind"] == "full"
+    world.check_audits()
+
+
+def test_nothing_to_amend(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    with pytest.raises(AmendmentError, match="nothing would change"):
+        amend_server(world)
+    with open_server(world.server) as server, pytest.raises(Exception, match="7"):
+        plan_amendment(server, changed_file(server.federation, minimum=7))
+
+
+# -- newcomers, crashes, recoveries ------------------------------------------------------------
+
+
+def test_a_newcomer_after_an_amendment(study: tuple[World, Everything], tmp_path: Path) -> None:
+    world, records = study
+    amend_all(world, step=0.02)
+    with open_server(world.server) as server:
+        old = server.document()
+    wider = world.with_others("dresden")
+    key = wider.make_client("dresden")
+    with pytest.raises(AloneError):
+        wider.enrol({"dresden": key})
+    with open_server(world.server) as server:
+        document = server.document()
+    assert document is not None
+    with open_client(wider.client("dresden")) as client:
+        client.join(wider.federation, document, alone=True)
+    records["dresden"] = patients("dresden", 30, 9)
+    hold(wider, "dresden", records["dresden"])
+    done = wider.round()
+    assert done["kind"] == "full"
+    assert done["model"] == fresh_model(tmp_path / "fresh", wider, records)
+    wider.check_audits()
+    assert old is not None
+    stranger = wider.with_others("evora")
+    stranger.make_client("evora")
+    first = FederationFile.read(world.server / "federation-1.toml")
+    newest = amend_server(wider, n_clusters=4)
+    with (
+        open_client(stranger.client("evora")) as client,
+        pytest.raises(Exception, match="older than version"),
+    ):
+        client.plan_join(newest.file, old)
+    check_next(first, FederationFile.read(world.server / "federation-2.toml"))
+
+
+def test_a_party_that_was_killed_before_the_file_was_written(
+    study: tuple[World, Everything],
+) -> None:
+    world, _ = study
+    first = world.federation
+    made = amend_all(world, n_clusters=4)
+    for party in ("server", *NAMES):
+        # The store knows the new version, the folder has the old file.
+        folder = world.folder / party
+        (folder / "federation.toml").write_text(first.text())
+        (folder / "federation-1.toml").unlink()
+    assert world.round()["kind"] == "full"
+    assert world.federation == made.file
+    for party in ("server", *NAMES):
+        assert FederationFile.read(world.folder / party / "federation.toml") == made.file
+        assert FederationFile.read(world.folder / party / "federation-1.toml") == first
+    (world.server / "federation.toml").write_text(
+        made.file.text().replace("n_init = 2", "n_init = 2 # touched")
+    )
+    with open_server(world.server):
+        pass
+
+
+def test_a_client_restored_from_before_an_amendment(
+    study: tuple[World, Everything], tmp_path: Path
+) -> None:
+    world, records = study
+    world.back_up("aarhus")
+    world.forget("aarhus", ["A-0-3"])
+    del records["aarhus"]["A-0-3"]
+    made = amend_all(world, local_clusters=6)
+    world.round()
+    world.restore("aarhus")
+    with pytest.raises(RoundError, match="has been amended: run client join with version 2"):
+        world.round()
+    with open_client(world.client("aarhus")) as client:
+        client.recover(["A-0-3"])
+        client.join(made.file, made.document)
+    done = world.round(kind="full")
+    assert done["model"] == fresh_model(tmp_path / "fresh", world, records)
+    world.check_audits()
+
+
+def test_a_server_restored_from_before_amendments(
+    study: tuple[World, Everything], tmp_path: Path
+) -> None:
+    world, records = study
+    world.back_up("server")
+    two = amend_all(world, local_clusters=6)
+    world.round()
+    three = amend_all(world, n_clusters=3)
+    world.round()
+    world.restore("server")
+    with pytest.raises(RoundError, match="server amend --restore"):
+        world.round()
+    with pytest.raises(RoundError, match="server amend --restore"):
+        world.recover_server()
+    with open_server(world.server) as server:
+        with pytest.raises(FederationFileError, match="take version 2 first"):
+            take_back(server, [three.file])
+        assert take_back(server, [three.file, two.file]) == 2
+        with pytest.raises(AmendmentError, match="already"):
+            take_back(server, [two.file])
+        assert server.status()["clusters"] == 2
+    found = world.recover_server()
+    assert (found["rounds_taken_over"], found["lists_taken_over"]) == (2, 2)
+    done = world.round(kind="full")
+    assert done["round"] == 4
+    assert done["model"] == fresh_model(tmp_path / "fresh", world, records)
+    world.check_audits()
+
+
+def test_an_audit_finds_versions_that_are_not_those_of_the_log(
+    study: tuple[World, Everything],
+) -> None:
+    world, _ = study
+    amend_all(world, n_clusters=4)
+    world.round()
+    with open_server(world.server) as server, server.storing() as database:
+        database.put("versions", [])
+    with open_server(world.server) as server:
+        problems = server.audit()["problems"]
+    assert any("versions of the federation file" in one for one in problems)
+
+
+# -- in words ----------------------------------------------------------------------------------
+
+
+def test_differences_in_words() -> None:
+    before = federation_file()
+    after = changed_file(
+        before,
+        n_clusters=5,
+        step=0.02,
+        disclosure=RULES,
+        minimum=4,
+        features=(HEIGHT, Feature("age", 0.0, 110.0)),
+    )
+    assert differences(before, after) == [
+        "clusters: 2 → 5",
+        "step of the grid: 0.01 → 0.02",
+        "fewest members whose inputs are summed up: 3 → 4",
+        "fewest records of a cluster that a client reports (min_cell): 1 → 3",
+        "fewest records of a client that reports (min_records): 1 → 4",
+        "step of reported sizes (count_step): 1 → 2",
+        "step of published centres (published_step): 0 → 0.01",
+        "feature height: new, 20 to 250",
+        "feature age: 0 to 120 → 0 to 110",
+        "feature weight: no longer used",
+    ]
+    assert differences(before, before) == []
+
+
+def test_a_file_without_amendments_is_what_it_was() -> None:
+    file = replace(federation_file(), server_key="11" * 32)
+    assert "amendment" not in file.text()
+    assert FederationFile.parse(file.text()) == file
+    assert not any(key.startswith("amendment") for key in file.values())
