@@ -32,6 +32,8 @@ from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import FederationFile, check_unchanged
 from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.gate import Gate
+from fedforget.parties.imports import VALUE as IMPORTS
+from fedforget.parties.imports import close_imports, note_import, send_imports
 from fedforget.parties.joined import Joined
 from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
@@ -92,7 +94,10 @@ SECRET = "records.key"
 FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
 
-_VALUES = ("name", "federation", "ledger", "ledger_seal", "suppression", "let_in", "approved")
+_VALUES = (
+    *("name", "federation", "ledger", "ledger_seal", "suppression", "let_in", "approved"),
+    IMPORTS,
+)
 """The single values that a client's store holds, beside the salts of requests."""
 
 _NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
@@ -325,6 +330,7 @@ class ClientParty:
                 owner = self._owner(self.store.clusters(self._n_features), held, (rows, keys))
                 owner.admit(rows, keys)
                 self.store.set_clusters(clusters_of(owner.clusters))
+            note_import(self.store, now(), added)
             if gate.forgiven:
                 mark = os.urandom(8).hex()
                 self.store.put("let_in", mark)
@@ -806,10 +812,12 @@ class ClientParty:
         match event:
             case InputFixed():
                 self.store.send_requests(event.attempt)
+                send_imports(self.store, event.attempt)
             case Followed():
                 self.store.add_notice(event.round, event.letter)
                 if event.attempt is not None:
                     self._close_requests(event)
+                    close_imports(self.store, event.attempt)
 
     def _close_requests(self, event: Followed) -> None:
         closed = self.store.requests(event.attempt)

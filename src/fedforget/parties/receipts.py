@@ -32,6 +32,7 @@ from fedforget.protocol.membership import Membership, Number
 from fedforget.protocol.messages import Context, Letter, Notice
 from fedforget.protocol.rules import Quorum, Requirements
 from fedforget.text import UnsafeNameError, check_name
+from fedforget.wall_clock import utc_now
 
 VERSION = 2
 SALT_BYTES = 16
@@ -239,7 +240,7 @@ def verify(
         )
     try:
         receipt = msgspec.convert(document, Receipt)
-        return _verified(receipt, federation, ids, salt, clock or datetime.now(UTC))
+        return _verified(receipt, federation, ids, salt, clock or utc_now())
     except msgspec.ValidationError as error:
         raise ReceiptError(f"the receipt is damaged: {error}") from None
     except (TypeError, ValueError, OverflowError, ProtocolError) as error:
