@@ -11,7 +11,17 @@ import fedforget
 
 SOURCE = Path(fedforget.__file__).parent
 LAYERS = [
-    {"errors", "arrays", "digests", "lazy", "text", "incoming", "whole_files", "pages"},
+    {
+        "errors",
+        "arrays",
+        "digests",
+        "lazy",
+        "text",
+        "incoming",
+        "whole_files",
+        "wall_clock",
+        "pages",
+    },
     {"kernel_cache", "helper_code"},
     {"compilation"},
     {"clustering", "scma"},

@@ -97,6 +97,8 @@ READING = [
     ("client", "suppression", "aarhus"),
     ("client", "join", "new", *GIVEN, "--epoch", "server/epoch-2.json", "--alone"),
     ("server", "status", "server"),
+    ("client", "status", "aarhus", "--check", "--metrics", "a.prom", "--stale-days", "9999"),
+    ("server", "status", "server", "--check", "--metrics", "s.prom", "--stale-days", "9999"),
     ("server", "members", "server"),
     ("verify", "receipt.json", *GIVEN),
     ("--help",),

@@ -511,18 +511,33 @@ def suppression(
 
 
 @app.command()
-def status(folder: Folder, as_json: Json = False) -> None:
-    """Show what the client holds and what waits for a round.
+def status(
+    folder: Folder,
+    due_days: Annotated[
+        float, typer.Option(min=0, help="Days in which a request must have been carried out.")
+    ] = 30.0,
+    stale_days: Annotated[
+        float, typer.Option(min=0, help="Days after which a missed round is overdue.")
+    ] = 7.0,
+    metrics: Annotated[
+        Path | None, typer.Option(help="A file to write, in Prometheus' text format.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="End with status 1 if something is overdue.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what the client holds, what waits for a round and since when, and what is overdue.
 
-    Example: `fedforget client status aarhus/`
+    `--check` ends with status 1 if something is overdue: a request after its due date, a member,
+    a commit or an import that is missed for longer than `--stale-days`. `--metrics` leaves out
+    numbers of records and requests below the federation's least cell.
+
+    Example: `fedforget client status aarhus/ --check --metrics aarhus.prom`
     """
-    from fedforget.cli.console import console, plain_errors, show
-    from fedforget.cli.words import table_of
-    from fedforget.parties.client_party import open_client
+    from fedforget.cli.status_command import Asked, show_client
 
-    with plain_errors(), open_client(folder) as party:
-        result = party.status()
-    show(result, as_json, lambda: console.print(table_of(result)))
+    show_client(folder, Asked(due_days, stale_days, metrics, check, as_json))
 
 
 @app.command()

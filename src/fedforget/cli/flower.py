@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fedforget.runtime.flower.deaths import Death
     from fedforget.runtime.flower.network import Network
 
 app = typer.Typer(help="Rounds over a network, with Flower.", no_args_is_help=True)
@@ -76,17 +77,20 @@ def up(
 ) -> None:
     """Try a federation out: a SuperLink and SuperNodes on loopback, with TLS and node keys.
 
-    The clients hold made-up records. Everything is stopped when you press Ctrl-C.
+    The clients hold made-up records. Everything is stopped when you press Ctrl-C. A SuperNode that
+    dies is named, with the last lines of its log and what to do; the others go on.
 
     Example: `fedforget flower up --clients 3 --rounds 1`
     """
     import time
+    from contextlib import ExitStack
 
     from rich.live import Live
 
     from fedforget.cli.console import console, messages, plain_errors, safe
     from fedforget.cli.extras import check_extra
     from fedforget.parties.folders import held
+    from fedforget.runtime.flower.deaths import watched
     from fedforget.runtime.flower.network import Network
     from fedforget.runtime.flower.simulation import run_once
     from fedforget.text import json_text
@@ -94,7 +98,11 @@ def up(
     with plain_errors(), suppress(KeyboardInterrupt), _terminable():
         check_extra("flower", "flower up")
         app_folder, names = _trial(folder, clients, disclosure)
-        with held(folder), Network(folder / "net", app_folder) as network:
+        with (
+            held(folder),
+            Network(folder / "net", app_folder) as network,
+            ExitStack() as stack,  # what watches the processes ends before they do
+        ):
             network.database.unlink(missing_ok=True)
             with messages.status("Starting a SuperLink and SuperNodes …"):
                 network.start_superlink()
@@ -103,6 +111,7 @@ def up(
                     numbers[name] = network.register(name)
                     network.start_node(name, folder / "clients" / name)
                 _wait_for_nodes(network, numbers)
+            stack.enter_context(watched(network, lambda death: _tell_death(death, as_json)))
             state = {
                 "superlink": {
                     "address": f"127.0.0.1:{network.port}",
@@ -140,6 +149,73 @@ def up(
                         live.update(_table(network, numbers))
     if not as_json:
         console.print("Everything is stopped.")
+
+
+@app.command("round")
+def round_(
+    folder: Annotated[Path, typer.Argument(help="The app folder (fedforget flower init).")],
+    server: Annotated[
+        Path | None, typer.Option(help="The server's directory; the app's, if left out.")
+    ] = None,
+    superlink: Annotated[
+        str, typer.Option(help="The SuperLink's name in the folder's flwr/config.toml.")
+    ] = "deployment",
+    full: Annotated[
+        bool, typer.Option("--full", help="Count everybody anew instead of what changed.")
+    ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(help="Stay, and run a round each time so much has passed: 24h, 7d, 30m."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="With --every: at this time of the local clock, such as 02:30."),
+    ] = None,
+    wait: Annotated[
+        str, typer.Option(help="How long to wait for the server's directory, if it is in use.")
+    ] = "0s",
+    tries: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most tries for one round; no limit with --every, else one."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="With --every: end after so many rounds.")
+    ] = None,
+    first_wait: Annotated[
+        str, typer.Option(help="Wait before the second try; doubled each time, up to an hour.")
+    ] = "1m",
+    log: Annotated[
+        Path | None, typer.Option(help="Write what happens to this file; it rotates.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a round over Flower, or rounds on a schedule, and end with a status that is true.
+
+    `flwr run` ends with 0 whatever becomes of the run. This command starts it, follows it, and
+    reads from the server's directory what came of it. Exit status: 0 if a round was committed
+    (with `--every`: if none is due), 3 if it was not and may be by itself, 4 if somebody must act
+    first (the message says how), and 1 after an error.
+
+    Example: `fedforget flower round app/ --every 24h --at 02:30 --wait 10m`
+    """
+    from fedforget.cli.console import plain_errors
+    from fedforget.cli.extras import check_extra
+    from fedforget.cli.schedule_command import Wishes, run_schedule
+    from fedforget.runtime.flower.scheduled import FlowerRounds, server_of
+    from fedforget.runtime.timetable import duration
+
+    with plain_errors():
+        check_extra("flower", "flower round")
+        found = FlowerRounds(
+            folder,
+            server_of(folder) if server is None else server,
+            superlink,
+            "full" if full else None,
+            duration(wait).total_seconds(),
+        )
+        # A wrong path is told at once, and not every hour.
+        found.last_commit()
+    run_schedule(found, Wishes(every, at, tries, rounds, first_wait, log, as_json))
 
 
 def simulate(
@@ -279,10 +355,14 @@ def _trial(folder: Path, clients: int, disclosure: str = "omop") -> tuple[Path, 
 def _wait_for_nodes(network: Network, numbers: dict[str, int]) -> None:
     import time
 
+    from fedforget.runtime.flower.deaths import deaths_of
     from fedforget.runtime.flower.network import START_SECONDS, NetworkError
 
     end = time.monotonic() + START_SECONDS
     while True:
+        for one in deaths_of(network):
+            lines = " | ".join(one.lines)
+            raise NetworkError(f"{one.who} did not start ({one.how}); {one.log} ends with: {lines}")
         online = network.online()
         if all(online.get(number) == "online" for number in numbers.values()):
             return
@@ -307,6 +387,22 @@ def _table(network: Network, numbers: dict[str, int]) -> Table:
         state = "ended" if process.poll() is not None else online.get(number, "unknown")
         table.add_row(f"SuperNode {safe(name)}", str(number), safe(state))
     return table
+
+
+def _tell_death(death: Death, as_json: bool) -> None:
+    from fedforget.cli.console import console, safe
+    from fedforget.text import json_text
+
+    if as_json:
+        print(json_text(death.plain()), flush=True)
+        return
+    console.print(f"[bold red]{safe(death.who)} has ended[/] ({safe(death.how)}).", soft_wrap=True)
+    console.print(f"The end of {safe(death.log)}:", soft_wrap=True)
+    for line in death.lines:
+        console.print(f"  {safe(line)}", style="dim", soft_wrap=True)
+    console.print(safe(death.advice), soft_wrap=True)
+    if death.command:
+        console.print(f"  {safe(death.command)}", style="bold", soft_wrap=True)
 
 
 def _say(stage: str, quiet: bool) -> None:

@@ -77,19 +77,59 @@ def round_(
     full: Annotated[
         bool, typer.Option("--full", help="Count everybody anew instead of what changed.")
     ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(help="Stay, and run a round each time so much has passed: 24h, 7d, 30m."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="With --every: at this time of the local clock, such as 02:30."),
+    ] = None,
+    wait: Annotated[
+        str, typer.Option(help="How long to wait for a directory that is in use, such as 10m.")
+    ] = "0s",
+    tries: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most tries for one round; no limit with --every, else one."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="With --every: end after so many rounds.")
+    ] = None,
+    first_wait: Annotated[
+        str, typer.Option(help="Wait before the second try; doubled each time, up to an hour.")
+    ] = "1m",
+    log: Annotated[
+        Path | None,
+        typer.Option(help="With --every or --tries: write what happens to this file; it rotates."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run one round of the secure sum over directories of this machine.
+    """Run one round of the secure sum over directories of this machine, or rounds on a schedule.
 
     The first round is a full one of everybody, later ones sum up what changed. A round that was
     cut off is finished or repeated by the next one; nothing is lost or counted twice. Says who
     refused to take part and why, and who spoiled an attempt, as far as that can be told.
 
-    Example: `fedforget round server/ aarhus/ bologna/ coimbra/`
-    """
-    from fedforget.cli.round_command import run_round
+    With `--every` or `--tries`, a member whose directory is broken, full or not up to date is left
+    out where the rules allow it, and a round that came to nothing is tried again, each time after a
+    longer wait. A round that the rules refuse is not repeated before a directory has changed. In
+    the night in which the clock skips `--at` the round comes an hour later by the clock, in the
+    one in which that time comes twice it comes once. SIGTERM ends between two stages. The exit
+    status is 0 if no round is due, 3 if one is due and may come by itself, 4 if somebody must act
+    first (the message says how), and 1 after an error.
 
-    run_round(server, clients, full, as_json)
+    Example: `fedforget round server/ aarhus/ bologna/ coimbra/ --every 24h --at 02:30 --wait 10m`
+    """
+    if every is None and at is None and tries is None and log is None and rounds is None:
+        from fedforget.cli.round_command import run_round
+
+        run_round(server, clients, full, as_json, wait)
+        return
+    from fedforget.cli.round_command import scheduled_rounds
+    from fedforget.cli.schedule_command import Wishes, run_schedule
+
+    wishes = Wishes(every, at, tries, rounds, first_wait, log, as_json)
+    run_schedule(scheduled_rounds(server, clients, full, wait), wishes)
 
 
 @app.command()

@@ -17,26 +17,36 @@ from fedforget.cli.console import (
     show,
 )
 from fedforget.errors import FedforgetError
+from fedforget.parties.attempts import note_failure
 from fedforget.parties.folders import FolderInUseError
 from fedforget.parties.server_party import open_server
-from fedforget.protocol.errors import Finding, RoundAbortedError
-from fedforget.runtime.directories import run
+from fedforget.protocol.errors import Finding
+from fedforget.runtime.directories import WAITING, run
+from fedforget.runtime.directory_rounds import DirectoryRounds, aborted_by
+from fedforget.runtime.timetable import duration
 
 _STAGES = 6
 
 
-def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> None:
+def run_round(
+    server: Path, clients: list[Path], full: bool, as_json: bool, wait: str = "0s"
+) -> None:
     """Run one round over directories, and say what came of it."""
     with plain_errors(), progress_bar("Opening", _STAGES, quiet=as_json) as bar:
         task = bar.task_ids[0]
+        seconds = duration(wait).total_seconds()
         try:
             result = run(
                 server,
                 clients,
                 "full" if full else None,
-                lambda stage: bar.update(task, description=stage.capitalize(), advance=1),
+                lambda stage: bar.update(
+                    task, description=stage.capitalize(), advance=stage != WAITING
+                ),
+                wait=seconds,
             )
         except FedforgetError as error:
+            note_failure(server, error)
             _show_findings(messages, [str(one) for one in _findings_of(error)])
             raise
         result["waiting_to_leave"] = _waiting_to_leave(server)
@@ -62,6 +72,17 @@ def run_round(server: Path, clients: list[Path], full: bool, as_json: bool) -> N
     show(result, as_json, in_words)
 
 
+def scheduled_rounds(server: Path, clients: list[Path], full: bool, wait: str) -> DirectoryRounds:
+    """The rounds of a schedule; the server's directory must be there."""
+    with plain_errors():
+        rounds = DirectoryRounds(
+            server, clients, "full" if full else None, duration(wait).total_seconds()
+        )
+        # A wrong path is told at once, and not every hour.
+        rounds.last_commit()
+        return rounds
+
+
 def _waiting_to_leave(server: Path) -> list[str]:
     """Who wished to leave and could not, if no other process has taken the directory meanwhile.
 
@@ -74,11 +95,10 @@ def _waiting_to_leave(server: Path) -> list[str]:
         return []
 
 
-def _findings_of(error: BaseException | None) -> tuple[Finding, ...]:
+def _findings_of(error: FedforgetError) -> tuple[Finding, ...]:
     """Who made a round fail, as far as it can be told."""
-    if isinstance(error, RoundAbortedError):
-        return error.findings
-    return () if error is None else _findings_of(error.__cause__)
+    aborted = aborted_by(error)
+    return () if aborted is None else aborted.findings
 
 
 def _show_findings(where: Console, findings: list[str]) -> None:

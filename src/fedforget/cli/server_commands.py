@@ -532,18 +532,29 @@ def recover(
 
 
 @app.command()
-def status(folder: Folder, as_json: Json = False) -> None:
-    """Show the members, their list's fingerprint, the rounds and the model's digest.
+def status(
+    folder: Folder,
+    stale_days: Annotated[
+        float, typer.Option(min=0, help="Days after which a missed round is overdue.")
+    ] = 7.0,
+    metrics: Annotated[
+        Path | None, typer.Option(help="A file to write, in Prometheus' text format.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="End with status 1 if something is overdue.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the members, the rounds, who is missing and since when, and what is overdue.
 
-    Example: `fedforget server status server/ --json`
+    `--check` ends with status 1 if something is overdue: a commit or a member that is missed for
+    longer than `--stale-days`.
+
+    Example: `fedforget server status server/ --check --metrics server.prom`
     """
-    from fedforget.cli.console import console, plain_errors, show
-    from fedforget.cli.words import table_of
-    from fedforget.parties.server_party import open_server
+    from fedforget.cli.status_command import Asked, show_server
 
-    with plain_errors(), open_server(folder) as party:
-        result = party.status()
-    show(result, as_json, lambda: console.print(table_of(result)))
+    show_server(folder, Asked(30.0, stale_days, metrics, check, as_json))
 
 
 @app.command()

@@ -40,6 +40,8 @@ from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.fitting import Misfit, misfit_of, no_clusters, waits
 from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.gate import Gate
+from fedforget.parties.imports import VALUE as IMPORTS
+from fedforget.parties.imports import close_imports, note_import, send_imports
 from fedforget.parties.joined import Joined
 from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
@@ -106,7 +108,7 @@ ENROLMENT = "enrolment.json"
 
 _VALUES = (
     "name", "federation", "versions", "ledger", "ledger_seal", "suppression", "let_in", "approved",
-    COLUMNS,
+    COLUMNS, IMPORTS,
 )  # fmt: skip
 """The single values that a client's store holds, beside the salts of requests."""
 
@@ -379,6 +381,7 @@ class ClientParty:
                 owner = self._owner(self.store.clusters(self._n_features), held, (rows, keys))
                 owner.admit(rows, keys)
                 self.store.set_clusters(clusters_of(owner.clusters))
+            note_import(self.store, now(), added)
             if gate.forgiven:
                 mark = os.urandom(8).hex()
                 self.store.put("let_in", mark)
@@ -959,10 +962,12 @@ class ClientParty:
         match event:
             case InputFixed():
                 self.store.send_requests(event.attempt)
+                send_imports(self.store, event.attempt)
             case Followed():
                 self.store.add_notice(event.round, event.letter)
                 if event.attempt is not None:
                     self._close_requests(event)
+                    close_imports(self.store, event.attempt)
 
     def _close_requests(self, event: Followed) -> None:
         closed = self.store.requests(event.attempt)

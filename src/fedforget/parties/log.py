@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.receipts import canonical
 from fedforget.protocol.errors import BadSignatureError
 from fedforget.protocol.keys import Identity, PublicKey
+from fedforget.wall_clock import stamp, utc_now
 
 _DOMAIN = b"fedforget log 1\0"
 BEGINNING = "0" * 64
@@ -26,7 +26,7 @@ class LogError(FedforgetError):
 
 def now() -> str:
     """The time that logs and requests record."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return stamp(utc_now())
 
 
 def entry_digest(entry: dict[str, Any]) -> str:

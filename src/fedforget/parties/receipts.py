@@ -32,6 +32,7 @@ from fedforget.protocol.membership import Membership, Number
 from fedforget.protocol.messages import Context, Letter, Notice
 from fedforget.protocol.rules import Quorum, Requirements
 from fedforget.text import UnsafeNameError, check_name
+from fedforget.wall_clock import utc_now
 
 VERSION, WITH_NOT_HELD = 2, 3
 """A receipt of version 3 also says how many ids of its request were not held."""
@@ -262,7 +263,7 @@ def verify(
             raise ReceiptError(
                 "request: how many ids were not held is said in version 3, and in no other"
             )
-        return _verified(receipt, federation, ids, salt, clock or datetime.now(UTC))
+        return _verified(receipt, federation, ids, salt, clock or utc_now())
     except msgspec.ValidationError as error:
         raise ReceiptError(f"the receipt is damaged: {error}") from None
     except (TypeError, ValueError, OverflowError, ProtocolError) as error:

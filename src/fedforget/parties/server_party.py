@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,6 +44,7 @@ from fedforget.protocol.server_side import ServerSide, highest_attempt
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from fedforget.report import Traffic
 from fedforget.text import check_new_name
+from fedforget.wall_clock import utc_now
 
 STORE = "server.sqlite"
 IDENTITY = "identity.key"
@@ -381,7 +381,7 @@ class ServerParty:
         digest = self.config.model_digest(aggregate, model)
         findings, waiting = list(self.protocol.findings), list(self.protocol.waiting)
         attempt = self.protocol.ledger.attempt
-        messages = self.protocol.commit(bytes.fromhex(digest), int(time.time()))
+        messages = self.protocol.commit(bytes.fromhex(digest), int(utc_now().timestamp()))
         place = self.protocol.ledger.place
         entry: dict[str, Any] = {
             "round": place.round,

@@ -28,6 +28,7 @@ from fedforget.errors import DuplicateIdError
 from fedforget.parties import receipts
 from fedforget.parties.errors import ClientError
 from fedforget.parties.gate import Gate
+from fedforget.parties.imports import note_import
 from fedforget.parties.log import now
 from fedforget.parties.sources import Source
 from fedforget.parties.store import (
@@ -400,6 +401,7 @@ class Synchroniser:
             mark = os.urandom(8).hex()
             self._store.put("let_in", mark)
             suppression.begin_forgiving(gate.forgiven, mark)
+        note_import(self._store, now(), done.added.count + done.changed.count)
         remember_columns(self._store, source.columns)
         return replace(
             done,

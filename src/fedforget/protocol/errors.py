@@ -116,11 +116,21 @@ class RoundAbortedError(FedforgetError):
     ----------
     findings : who is to blame, as far as that can be told.
     again : whether another attempt, without those who are named, can succeed at once.
+    missing : members who were not there; a round can be tried again once they are.
+    person : whether no repetition helps, only a command that the message names.
     """
 
     def __init__(
-        self, message: str, *, findings: Sequence[Finding] = (), again: bool = False
+        self,
+        message: str,
+        *,
+        findings: Sequence[Finding] = (),
+        again: bool = False,
+        missing: Sequence[str] = (),
+        person: bool = False,
     ) -> None:
         super().__init__(message)
         self.findings = tuple(findings)
         self.again = again
+        self.missing = tuple(missing)
+        self.person = person

@@ -261,7 +261,8 @@ class ServerSide:
         if kind == "delta" and self.ledger.full_due:
             raise RoundAbortedError(
                 "what the aggregate counts is not certain, since this server was recovered, a"
-                " member has a new key or the federation was amended: a full round must come first"
+                " member has a new key or the federation was amended: a full round must come first",
+                person=True,
             )
         full = self.membership.capacity
         capacity = full if kind == "full" else min(self.federation.first_capacity, 2 * full)
@@ -273,7 +274,7 @@ class ServerSide:
         try:
             needed = requirements(kind, self.membership, self.counted, self.federation.policy)
         except ProtocolError as error:
-            raise RoundAbortedError(f"{error}; nothing was learnt") from None
+            raise RoundAbortedError(f"{error}; nothing was learnt", person=True) from None
         self._check_lock(needed)
         attempt = highest_attempt(self.ledger.attempt, self.present.values()) + 1
         if attempt >= MAX_NUMBER:
@@ -326,7 +327,8 @@ class ServerSide:
             raise RoundAbortedError(
                 f"a set without {missing[0]} was signed since the last commit, and no other can"
                 f" come out under this list: {otherwise}make a new list (server enrol --afresh);"
-                " nothing was learnt"
+                " nothing was learnt",
+                person=True,
             )
 
     def _lock(self) -> Lock | None:
@@ -358,7 +360,8 @@ class ServerSide:
                     f"{silent[0]} was to leave with a set that was signed since the last commit and"
                     f" has not said so under the list of epoch {self.membership.epoch}: let it come"
                     " back and take that list over (client join), and say so again if it was"
-                    f" restored (client leave), or {otherwise}; nothing was learnt"
+                    f" restored (client leave), or {otherwise}; nothing was learnt",
+                    missing=silent,
                 )
             others = tuple(name for name in found if name not in leaving)
             why = (
@@ -388,7 +391,8 @@ class ServerSide:
         except TooFewError as error:
             raise RoundAbortedError(
                 f"{error}. A set with these leavers was signed since the last commit, so no other"
-                " can come out; nothing was learnt"
+                " can come out; nothing was learnt",
+                person=True,
             ) from None
 
     def _says(self, one: LeaveStatement) -> bool:
@@ -511,8 +515,12 @@ class ServerSide:
             raise
         raise OutOfOrderError(f"there is no stage to end: {self.stage.title}")
 
-    def _abort(self, reason: str, *, again: bool = False) -> RoundAbortedError:
-        return RoundAbortedError(reason, findings=self.findings, again=again)
+    def _abort(
+        self, reason: str, *, again: bool = False, missing: Sequence[str] = (), person: bool = False
+    ) -> RoundAbortedError:
+        return RoundAbortedError(
+            reason, findings=self.findings, again=again, missing=missing, person=person
+        )
 
     def _check_present(self, stage: Running, present: tuple[str, ...]) -> None:
         """End the attempt if too few are left, or somebody is missing who must be there."""
@@ -528,7 +536,8 @@ class ServerSide:
                 )
                 raise self._abort(
                     f"{_who(gone, counted)}; it was part of a sum since the last commit, and a sum"
-                    f" without it would show its input. Let it come back, or {otherwise}"
+                    f" without it would show its input. Let it come back, or {otherwise}",
+                    missing=gone,
                 )
         try:
             stage.needed.check_present(present)
@@ -550,7 +559,9 @@ class ServerSide:
             raise self._abort(
                 f"{_who(gone, counted)}{where}: {error}; nothing was learnt{advice}"
                 if gone
-                else f"{error}; nothing was learnt{advice}"
+                else f"{error}; nothing was learnt{advice}",
+                missing=gone,
+                person=not gone,
             ) from None
 
     def _announce(self, stage: Advertising) -> list[Outgoing]:
@@ -619,7 +630,7 @@ class ServerSide:
                 self.membership, policy, alive, left, context.alone, self.counted, counted
             )
         except TooFewError as error:
-            raise self._abort(f"{error}; nothing was learnt") from None
+            raise self._abort(f"{error}; nothing was learnt", person=True) from None
 
     def _ask_to_unmask(self, stage: Consenting) -> list[Outgoing]:
         consenting = stage.gathering.present
@@ -628,7 +639,8 @@ class ServerSide:
             gone = sorted(set(stage.alive) - set(consenting))
             raise self._abort(
                 f"{_who(gone, self.counted)} at {stage.title}: {missing} more must sign the"
-                " survivors; nothing was learnt"
+                " survivors; nothing was learnt",
+                missing=gone,
             )
         self._check_threshold(stage, set(consenting), stage.unreadable)
         consents = {

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from fedforget.errors import FedforgetError
+from fedforget.parties.attempts import note_failure
 from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.database import StoreError
+from fedforget.parties.folders import FolderInUseError
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.messages import Kind
 from fedforget.protocol.server_stages import Outgoing
 from fedforget.runtime.driver import Committed, Watch, ask_everybody, drive
+from fedforget.wall_clock import present_clock
+
+LOOK_AGAIN_SECONDS = 2.0
+"""How often a directory that is in use is tried."""
+
+WAITING = "waiting"
+"""What a watcher is told while a directory is in use; no stage of the protocol."""
 
 
 class RoundError(FedforgetError):
@@ -50,8 +61,42 @@ class Directories:
             self.refused(name, error)
             return None
 
-    def refused(self, name: str, error: ProtocolError) -> None:
+    def refused(self, name: str, error: FedforgetError) -> None:
         self.refusals[name] = str(error)
+
+
+class SparingDirectories(Directories):
+    """The same; a member whose disk is full or broken is left out, too, and the others go on.
+
+    ``broken`` are those members: nothing about them changes when their disk gets room again.
+    """
+
+    def __init__(self, clients: Mapping[str, ClientParty]) -> None:
+        super().__init__(clients)
+        self.broken: set[str] = set()
+
+    def _deliver(self, name: str, data: bytes) -> bytes | None:
+        try:
+            return super()._deliver(name, data)
+        except (StoreError, OSError) as error:
+            self.refusals[name] = str(error)
+            self.broken.add(name)
+            return None
+
+
+class RoundFailedError(RoundError):
+    """A round that came to nothing, with what its members said.
+
+    Attributes
+    ----------
+    refusals : why members, or directories, were left out.
+    broken : those of them whose directories could not be read or written.
+    """
+
+    def __init__(self, message: str, refusals: Mapping[str, str], broken: Set[str]) -> None:
+        super().__init__(message)
+        self.refusals = dict(refusals)
+        self.broken = frozenset(broken)
 
 
 def run(
@@ -59,6 +104,9 @@ def run(
     client_folders: Sequence[Path],
     kind: Kind | None = None,
     watch: Watch = lambda stage: None,
+    *,
+    wait: float = 0.0,
+    spare: bool = False,
 ) -> dict[str, Any]:
     """Open the directories, bring everybody up to date, and run one round to its commit.
 
@@ -69,11 +117,22 @@ def run(
     server_folder, client_folders : the parties.
     kind : ``"full"`` or ``"delta"``; what is needed, if left out.
     watch : told each stage as it begins.
+    wait : seconds for which directories that are in use are tried again; none is held meanwhile.
+    spare : go on without a client that cannot be opened, has another list or another federation
+        file, or cannot store what it must, as far as the rules let the others go on.
     """
-    with _opened(server_folder, client_folders) as (server, clients):
-        for name, client in clients.items():
-            _check_list(server, client, name)
-        carrier = Directories(clients)
+    unable: dict[str, Exception] | None = {} if spare else None
+    with _opened(server_folder, client_folders, wait, unable, watch) as (server, clients):
+        unopened = {folder: str(error) for folder, error in (unable or {}).items()}
+        for name, client in list(clients.items()):
+            try:
+                _check_list(server, client, name)
+            except NotUpToDateError as error:
+                if not spare:
+                    raise
+                unopened[name] = str(error)
+                del clients[name]
+        carrier = SparingDirectories(clients) if spare else Directories(clients)
         ask_everybody(server.protocol, carrier)
         problem = server.behind(server.protocol.present.values())
         if problem is not None:
@@ -82,10 +141,15 @@ def run(
         try:
             committed = drive(server, kind, carrier, watch, ask=False)
         except FedforgetError as error:
-            if carrier.refusals:
-                raise RoundError(f"{error} ({_in_words(carrier.refusals)})") from error
+            refusals = unopened | carrier.refusals
+            if refusals:
+                told = f"{error} ({_in_words(refusals)})"
+                raise RoundFailedError(told, refusals, _broken(carrier, unable)) from error
             raise
-        return summary(committed) | {"refused": carrier.refusals}
+        finally:
+            for name in carrier.refusals.keys() & clients.keys():
+                note_failure(clients[name].folder, carrier.refusals[name])
+        return summary(committed) | {"refused": unopened | carrier.refusals}
 
 
 def recover(server_folder: Path, client_folders: Sequence[Path]) -> dict[str, int]:
@@ -127,36 +191,87 @@ def summary(committed: Committed) -> dict[str, Any]:
     }
 
 
+def _broken(carrier: Directories, unable: Mapping[str, Exception] | None) -> set[str]:
+    """Members and folders whose disks did not do their work."""
+    found = set(carrier.broken) if isinstance(carrier, SparingDirectories) else set()
+    failed = (unable or {}).items()
+    return found | {folder for folder, error in failed if isinstance(error, (StoreError, OSError))}
+
+
 def _in_words(refusals: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
 
 
 @contextmanager
 def _opened(
-    server_folder: Path, client_folders: Sequence[Path]
+    server_folder: Path,
+    client_folders: Sequence[Path],
+    wait: float = 0.0,
+    unable: dict[str, Exception] | None = None,
+    watch: Watch = lambda stage: None,
 ) -> Iterator[tuple[ServerParty, dict[str, ClientParty]]]:
-    with ExitStack() as stack:
-        server = stack.enter_context(open_server(server_folder))
-        clients: dict[str, ClientParty] = {}
-        for folder in client_folders:
+    """Open all directories.
+
+    While one is in use, and there is time to wait, all of them are let go: nobody else has to wait
+    for this process.  ``unable`` gets the folders that cannot be opened, and why; if it is None,
+    such a folder is an error.
+    """
+    clock = present_clock()
+    end = clock.now() + timedelta(seconds=wait)
+    while True:
+        with ExitStack() as stack:
+            patient = clock.now() < end
+            try:
+                server = stack.enter_context(open_server(server_folder))
+                clients = _opened_clients(stack, server, client_folders, unable, patient)
+            except FolderInUseError:
+                if not patient:
+                    raise
+            else:
+                yield server, clients
+                return
+        watch(WAITING)
+        clock.sleep(LOOK_AGAIN_SECONDS)
+
+
+def _opened_clients(
+    stack: ExitStack,
+    server: ServerParty,
+    folders: Sequence[Path],
+    unable: dict[str, Exception] | None,
+    patient: bool,
+) -> dict[str, ClientParty]:
+    if unable is not None:
+        unable.clear()
+    clients: dict[str, ClientParty] = {}
+    for folder in folders:
+        try:
             client = stack.enter_context(open_client(folder))
-            if client.name in clients:
-                raise RoundError(f"{folder}: there are two clients named {client.name}")
-            if client.federation is None:
-                raise RoundError(f"{folder}: {client.name} has not joined a federation")
-            _check_version(server, client, folder)
-            clients[client.name] = client
-        yield server, clients
+            _check_federation(server, client, folder)
+        except (FedforgetError, OSError) as error:
+            if unable is None or (patient and isinstance(error, FolderInUseError)):
+                raise
+            unable[str(folder)] = error
+            continue
+        if client.name in clients:
+            raise RoundError(f"{folder}: there are two clients named {client.name}")
+        clients[client.name] = client
+    return clients
 
 
-def _check_version(server: ServerParty, client: ClientParty, folder: Path) -> None:
+class NotUpToDateError(RoundError):
+    """A client that is not on the server's list, or has not taken it over."""
+
+
+def _check_federation(server: ServerParty, client: ClientParty, folder: Path) -> None:
     ours, theirs = server.federation, client.federation
-    assert theirs is not None
+    if theirs is None:
+        raise RoundError(f"{folder}: {client.name} has not joined a federation")
     difference = theirs.difference(ours)
     if difference is None:
         return
     if any(one.digest == theirs.digest.hex() for one in ours.earlier):
-        raise RoundError(
+        raise NotUpToDateError(
             f"{client.name} has version {theirs.version} of the federation file, which has been"
             f" amended: run client join with version {theirs.version + 1} and its list"
         )
@@ -177,9 +292,9 @@ def _check_list(server: ServerParty, client: ClientParty, name: str) -> None:
             " restored from a backup. Run `server recover`"
         )
     if name not in listed:
-        raise RoundError(f"{name} is not enrolled at the server")
+        raise NotUpToDateError(f"{name} is not enrolled at the server")
     if known.epoch < listed.epoch:
-        raise RoundError(
+        raise NotUpToDateError(
             f"{name} knows epoch {known.epoch}, the server is at {listed.epoch}: run client join"
             " with the new list"
         )

@@ -7,6 +7,7 @@ configuration.  Refusals go back by their names; nothing of a directory is ever 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from logging import INFO, WARNING
 from pathlib import Path
@@ -16,6 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import log
 
 from fedforget.errors import FedforgetError
+from fedforget.parties.attempts import note_failure
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.errors import ClientError
 from fedforget.protocol.errors import MalformedError, ProtocolError
@@ -40,26 +42,33 @@ def deliver(message: Message, context: Context) -> Message:
     A refusal is a reply, too: Flower would send a traceback's text on.
     """
     reply: Reply
+    told = ""
     try:
         with patiently(open_client, _folder(context)) as party:
             reply = _handed_over(party, message, context)
         log(INFO, "%s: done", message.metadata.message_type)
     except ProtocolError as error:
         # These speak of names, epochs and rounds, which the server knows.
-        reply = _refused(type(error).__name__, shown(error), shown(error))
+        told = shown(error)
+        reply = _refused(type(error).__name__, told, told)
     except FedforgetError as error:
         # These may name files of this machine: they are for its own log.  That a site has a policy,
         # and that it forbids something, is its own affair, too.
+        told = shown(error)
         kind = ClientError if isinstance(error, ClientError) else type(error)
-        reply = _refused(kind.__name__, ELSEWHERE, shown(error))
+        reply = _refused(kind.__name__, ELSEWHERE, told)
     except Exception as error:
         where = error.__traceback__
         while where is not None and where.tb_next is not None:
             where = where.tb_next
         line = "?" if where is None else f"{where.tb_frame.f_code.co_name}:{where.tb_lineno}"
+        told = f"{type(error).__name__} in {line}"
         reply = _refused(type(error).__name__, ELSEWHERE, f"in {line}")
     if isinstance(reply, Refused):
         forget(context.state)
+        # Its owner is told by `client status`; a node without a directory has nobody to tell.
+        with suppress(FedforgetError, OSError, IndexError):
+            note_failure(_folder(context), told)
     return Message(RecordDict({"letter": ConfigRecord(dict(letter(reply)))}), reply_to=message)
 
 

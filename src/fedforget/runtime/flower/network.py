@@ -70,6 +70,7 @@ class Network:
         self.gate: subprocess.Popen[bytes] | None = None
         self.gate_port = self.port
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self._node_commands: dict[str, list[str]] = {}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._files: list[IO[bytes]] = []
         for path in (self.home, self.logs):
@@ -191,17 +192,20 @@ class Network:
 
     def start_node(self, name: str, client: Path) -> None:
         """Start the SuperNode of a client's directory; its key must be there."""
-        self.nodes[name] = self._start(
-            f"node-{name}",
-            [
-                "flower-supernode",
-                *("--superlink", f"127.0.0.1:{self.gate_port}"),
-                *("--root-certificates", str(self.app / "keys" / "authority.pem")),
-                *("--auth-supernode-private-key", str(self.app / "keys" / "nodes" / name)),
-                *("--host", "127.0.0.1", "--port", str(free_port())),
-                *("--node-config", f'client="{client.absolute()}"'),
-            ],
-        )
+        command = [
+            "flower-supernode",
+            *("--superlink", f"127.0.0.1:{self.gate_port}"),
+            *("--root-certificates", str(self.app / "keys" / "authority.pem")),
+            *("--auth-supernode-private-key", str(self.app / "keys" / "nodes" / name)),
+            *("--host", "127.0.0.1", "--port", str(free_port())),
+            *("--node-config", f'client="{client.absolute()}"'),
+        ]
+        self._node_commands[name] = command
+        self.nodes[name] = self._start(f"node-{name}", command)
+
+    def node_command(self, name: str) -> str:
+        """The command line that starts a node again, to be typed elsewhere."""
+        return self._typed(self._node_commands[name])
 
     def restart_node(self, name: str, client: Path) -> None:
         """Start a node that was killed, again and again until the SuperLink takes it back.
@@ -291,10 +295,13 @@ class Network:
 
     def command(self, *arguments: str) -> str:
         """A command line of ``flwr``, to be typed elsewhere, that calls nobody but this network."""
+        return self._typed(["flwr", *arguments])
+
+    def _typed(self, command: Sequence[str]) -> str:
         variables = {"FLWR_HOME": str(self.home), **OFFLINE}
         names = ("FLWR_HOME", "FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK")
         parts = [f"{name}={shlex.quote(variables[name])}" for name in names]
-        return " ".join([*parts, shlex.join(["flwr", *arguments])])
+        return " ".join([*parts, shlex.join(command)])
 
     def online(self) -> dict[int, str]:
         """The state of every registered node, by its number."""

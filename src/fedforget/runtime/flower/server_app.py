@@ -24,6 +24,7 @@ from flwr.serverapp import Grid, ServerApp
 from msgspec import structs
 
 from fedforget.errors import FedforgetError
+from fedforget.parties.attempts import note_failure
 from fedforget.parties.folders import FolderInUseError
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import (
@@ -59,7 +60,14 @@ app = ServerApp()
 
 
 class RunFailedError(FedforgetError):
-    """A run that ended without all of its rounds.  Flower keeps this text."""
+    """A run that ended without all of its rounds.  Flower keeps this text.
+
+    ``person`` if another run would end in the same way until somebody acts.
+    """
+
+    def __init__(self, message: str, *, person: bool = False) -> None:
+        super().__init__(message)
+        self.person = person
 
 
 @dataclass(frozen=True)
@@ -117,19 +125,30 @@ def main(grid: Grid, context: Context) -> None:
         progress("end")
     except RoundAbortedError as error:
         findings = [{"members": list(one.members), "text": one.text} for one in error.findings]
-        progress("aborted", reason=str(error), findings=findings, advice=advice)
+        progress(
+            "aborted",
+            reason=str(error),
+            findings=findings,
+            advice=advice,
+            missing=list(error.missing),
+            person=error.person,
+        )
+        note_failure(config.folder, "; ".join([str(error), *advice]))
         # A text with a cause may speak of what the sum was like, which Flower must not keep.
         parts = [str(error)] if error.__cause__ is None else [f"see {PROGRESS} of the server"]
         text = "; ".join([*parts, *advice])
         raise RunFailedError(f"the round was aborted: {text}") from None
     except FolderInUseError as error:
+        note_failure(config.folder, error)
         progress("failed", reason=str(error))
         text = "another run, or a command, is using the server's directory"
         raise RunFailedError(text) from None
     except (RunFailedError, ProtocolError) as error:
-        progress("failed", reason=str(error))
+        note_failure(config.folder, error)
+        progress("failed", reason=str(error), person=getattr(error, "person", False))
         raise RunFailedError(shown(error)) from None
     except FedforgetError as error:
+        note_failure(config.folder, error)
         progress("failed", reason=str(error))
         raise RunFailedError(f"{type(error).__name__}: see {PROGRESS} of the server") from None
     except Exception as error:
@@ -190,7 +209,8 @@ def _find_members(server: ServerParty, post: Post, progress: RunProgress, *, rec
     _ask(server, post, progress)
     problem = server.behind(server.protocol.present.values())
     if problem is not None and not recover:
-        raise RunFailedError(f"{problem}; over Flower, start the run with recover=true")
+        text = f"{problem}; over Flower, start the run with recover=true"
+        raise RunFailedError(text, person=True)
     while recover:
         taken = server.recover(server.protocol.present.values())
         progress("recovered", **taken)
@@ -202,7 +222,7 @@ def _find_members(server: ServerParty, post: Post, progress: RunProgress, *, rec
         if problem is None:
             break
         if not (taken["rounds_taken_over"] or taken["lists_taken_over"]):
-            raise RunFailedError(problem)
+            raise RunFailedError(problem, person=True)
     missing = sorted(set(server.protocol.waiting_for))
     if missing:
         log(WARNING, "%s of %s members are missing", len(missing), len(server.membership()))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +21,25 @@ from fedforget.runtime.flower.trial import make_federation
 
 PROGRESS = "flower.jsonl"
 STALLED_SECONDS = 600.0
+
+
+class Runs(Protocol):
+    """Whoever starts runs and knows their state."""
+
+    @property
+    def logs(self) -> object: ...
+
+    def start_run(self, nodes: int | None = None, **config: Any) -> int: ...
+
+    def run_state(self, run: int) -> Mapping[str, Any]: ...
+
+
+class NoCommitError(NetworkError):
+    """A run that has said why it committed nothing; ``event`` is what it wrote down."""
+
+    def __init__(self, message: str, event: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.event = dict(event)
 
 
 def simulate(
@@ -84,7 +104,7 @@ def forget_records(root: Path, ids: Ints, owners: Ints) -> None:
 
 
 def run_once(
-    network: Network,
+    network: Runs,
     server: Path,
     nodes: int | None,
     watch: Watch = lambda what: None,
@@ -113,7 +133,7 @@ def run_once(
                 }
             elif event["event"] in ("aborted", "failed"):
                 told = "; ".join([event["reason"], *event.get("advice", [])])
-                raise NetworkError(f"the run ended without a commit: {told}")
+                raise NoCommitError(f"the run ended without a commit: {told}", event)
         seen = len(events)
         if committed is not None and events[-1]["event"] == "end":
             _wait_for_end(network, run)
@@ -128,7 +148,7 @@ def run_once(
         time.sleep(0.1)
 
 
-def _wait_for_end(network: Network, run: int) -> None:
+def _wait_for_end(network: Runs, run: int) -> None:
     end = time.monotonic() + 60
     while not network.run_state(run)["status"].startswith("finished"):
         if time.monotonic() > end:
