@@ -22,6 +22,7 @@ LAYERS = [
     {"baselines"},
     {"bench"},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 CLUSTERING = [
