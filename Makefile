@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: demo test lint format bench fuzz faults crash model test-flower clean help
+.PHONY: demo test lint docs format bench fuzz faults crash model test-flower release-check clean help
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,10 +38,14 @@ test-flower: $(VENV)/dev  ## SuperNodes killed at every stage, restarts, simulat
 	@$(BIN)/fedforget warm-up
 	FEDFORGET_FLOWER=1 $(SINGLE) $(BIN)/python -m pytest tests/flower
 
-lint: $(VENV)/dev  ## ruff and mypy
+lint: $(VENV)/dev  ## ruff, mypy, and the site without a warning
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(SITE) --quiet --site-dir build/site-check
+
+docs: $(VENV)/dev  ## the site, in build/site; open build/site/index.html
+	$(SITE)
 
 format: $(VENV)/dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
@@ -50,6 +55,9 @@ bench: $(VENV)/dev  ## every benchmark, single-threaded
 	@$(BIN)/fedforget warm-up
 	@for script in coldstart seeding forgetting memory quality splits replay lloyd complete scma securesum parties; do \
 	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+release-check: $(VENV)/release  ## wheel and sdist in clean environments, licences, SBOM, audit
+	$(BIN)/python tools/release_check.py
 
 clean:  ## remove everything that these commands made
 	rm -rf $(VENV) demo-output dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -68,4 +76,8 @@ $(VENV)/core: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/dev: $(VENV)/core
 	@echo "Installing the development tools into $(VENV) …"
 	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/release: $(VENV)/dev
+	@$(PIP) -e '.[release]'
 	@touch $@

@@ -121,5 +121,5 @@ def test_the_time_of_the_run() -> None:
     seconds = float(re.search(r"<dt>in all</dt><dd>([\d.]+) s</dd>", page).group(1))  # type: ignore[union-attr]
     minutes = f"{seconds / 60:.0f} minutes"
     assert minutes in WORDS.read_text(encoding="utf-8")
-    assert f"{minutes} of one core" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{minutes} of one core" in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert seconds <= 7200.0
