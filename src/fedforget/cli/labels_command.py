@@ -40,7 +40,7 @@ def write_labels(
             before = earlier.labels(party.clustered_records())
             weights = np.ones(len(ids), dtype=np.int64)
             changed, numbers = Changed.of(numbering, before, places, weights), numbering.numbers
-        labels = numbers[places]
+        labels = numbers[places].astype(np.int32)
         result: dict[str, Any] = {"records": len(ids), "file": str(out)}
         if out.suffix.lower() == ".h5ad":
             from fedforget.cli.cell_labels import write_cell_labels
