@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +88,52 @@ def write_rows(path: Path, n: int, prefix: str) -> None:
     pq.write_table(pa.table([pa.array(ids), *columns], names=["id", *names]), path)
 
 
+def write_next_night(path: Path, before: Path) -> None:
+    """The rows of a file with 1 % changes: of each hundred, a half is changed, the rest goes."""
+    table = pq.read_table(before)
+    n = table.num_rows
+    rng = np.random.default_rng(n + 1)
+    touched = rng.choice(n, n // 100, replace=False)
+    changed, gone = np.split(touched, [n // 200])
+    columns = []
+    for name in table.column_names[1:]:
+        values = table[name].to_numpy().copy()
+        values[changed] = rng.random(len(changed))
+        # As many come as go.
+        values[gone] = rng.random(len(gone))
+        columns.append(pa.array(values))
+    ids = np.array(table["id"].to_pylist(), dtype=object)
+    ids[gone] = [f"N-{number}" for number in range(len(gone))]
+    pq.write_table(pa.table([pa.array(ids), *columns], names=table.column_names), path)
+
+
+def write_cells(path: Path, before: Path) -> None:
+    """The same rows as cells, their values in ``obsm``."""
+    import h5py
+
+    table = pq.read_table(before)
+    values = np.column_stack([table[name].to_numpy() for name in table.column_names[1:]])
+    with h5py.File(path, "w") as file:
+        obs = file.create_group("obs")
+        obs.attrs.update({"_index": "_index", "column-order": np.empty(0, dtype="S1")})
+        obs["_index"] = table["id"].to_pylist()
+        file["obsm/X_pca"] = values
+
+
+def apart(work: Callable[..., None], *arguments: object) -> None:
+    """In a process of its own: a child's peak counts what its parent held when it was started."""
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
+    process.start()
+    process.join()
+
+
+def another_client(folder: Path, client: Path) -> Path:
+    """An empty directory that has joined, as the first one was."""
+    copied = folder / "other"
+    shutil.copytree(client, copied)
+    return copied
+
+
 def a_seed(client: Path) -> str:
     """The id of the record that was drawn first: forgetting it makes the client draw all again."""
     from fedforget.parties.client_party import open_client
@@ -113,12 +161,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
         folder = Path(name)
         client, table = set_up(folder), folder / "rows.parquet"
-        # In a process of its own: a child's peak counts what its parent held when it was started.
-        writer = multiprocessing.get_context("spawn").Process(
-            target=write_rows, args=(table, ROWS, "P")
-        )
-        writer.start()
-        writer.join()
+        empty = another_client(folder, client)
+        apart(write_rows, table, ROWS, "P")
         write_rows(folder / "one.parquet", 1, "Q")
         importing = ("client", "import", client, "--id", "id", "--json")
         small = fedforget(*importing, folder / "one.parquet").peak
@@ -128,7 +172,33 @@ def main() -> None:
         speed = ROWS / done.seconds
         rows.add_row("import", f"{speed:,.0f} rows/s", common.verdict(speed, 50_000))
         sized("additional memory: import", done.peak - small)
+        cells = folder / "cells.h5ad"
+        apart(write_cells, cells, table)
+        loading = ("client", "import", empty, cells, "--features", "obsm/X_pca", "--json")
+        loaded = fedforget(*loading)
+        assert loaded.json["records"] == ROWS
+        speed = ROWS / loaded.seconds
+        rows.add_row("import of cells (h5ad)", f"{speed:,.0f} rows/s", "")
+        sized("additional memory: import of cells", loaded.peak - small)
+        cells.unlink()
+        night = folder / "night.parquet"
+        apart(write_next_night, night, table)
         table.unlink()
+        night_job = ("client", "sync", empty, night, "--id", "id", "--json")
+        synced = fedforget(*night_job)
+        assert synced.json["added"] == synced.json["removed"] == ROWS // 100 - ROWS // 200
+        assert synced.json["changed"] == ROWS // 200
+        share = synced.seconds / done.seconds
+        shown = f"{synced.seconds:.2f} s, {share:.2f}× an import"
+        verdict = common.verdict(share, 1.5, at_least=False)
+        rows.add_row("sync, 1 % changed", shown, f"{verdict}×")
+        sized("additional memory: sync", synced.peak - small)
+        again = fedforget(*night_job)
+        assert again.json["request"] is None
+        rows.add_row("sync, nothing changed", f"{again.seconds:.2f} s", "")
+        assert fedforget("client", "audit", empty, "--json").json["passed"]
+        shutil.rmtree(empty)
+        night.unlink()
         opened = fedforget("client", "status", client, "--json")
         timed("status", opened.seconds, 3)
         sized("additional memory: status", opened.peak - baseline)

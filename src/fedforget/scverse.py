@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,12 +80,7 @@ def kmeans(
     Forgetting is exact from the representation on.  Use one that does not depend on the cells (a
     fixed panel of genes, a reference's loadings), or compute it again without the forgotten ones.
     """
-    if isinstance(random_state, bool) or not isinstance(random_state, Integral):
-        raise TypeError(
-            f"random_state must be an integer, not {type(random_state).__name__}: forget computes"
-            " with it again"
-        )
-    params = {"n_clusters": n_clusters, "random_state": int(random_state), **parameters}
+    params = {"n_clusters": n_clusters, "random_state": _seed(random_state), **parameters}
     model = FederatedKMeans(**params)
     values, names, clients = _cells(adata, use_rep, client_key)
     model.fit(values, clients=clients, ids=names)
@@ -153,6 +147,16 @@ def forget(
     _write(result, model, key_added, params | own)
     _remember(result, key_added, _fingerprint(*_cells(result, **own)), model)
     return result if copy else None
+
+
+def _seed(random_state: Any) -> int:
+    """A number that can be stored: what comes from a generator cannot be drawn again."""
+    if isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer)):
+        raise TypeError(
+            f"random_state must be an integer, not {type(random_state).__name__}: forget computes"
+            " with it again"
+        )
+    return int(random_state)
 
 
 # -- what is clustered -----------------------------------------------------------------------------
