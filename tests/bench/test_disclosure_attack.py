@@ -51,6 +51,8 @@ def test_a_fine_grid_gives_records_away_and_rules_do_not() -> None:
         assert sum(kind.removals for kind in one.shown) == pytest.approx(1.0)
         assert sum(kind.near for kind in one.shown) == pytest.approx(one.server.near)
         assert one.server.singled_out <= one.server.near
+        blind = sum(kind.near for kind in one.shown if kind.what == NOTHING)
+        assert one.server.informed == pytest.approx(one.server.near - blind)
     assert plain.server.singled_out > 0.5 > 0.2 > rules.server.singled_out
     again = attack(data, (RULES,), step=0.0001, outsider_tries=20)
     assert again == [rules]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from sites import memory_folder
 
 from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.disclosure import preset
 from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.protocol.keys import AgreementKey
@@ -125,6 +127,37 @@ def test_rounds_give_the_model_of_the_in_process_runtime(fresh: World) -> None:
         assert client.audit().passed
     with open_server(fresh.server) as server:
         assert server.audit()["problems"] == []
+
+
+def test_a_trial_has_rules_and_a_policy_stays_at_its_site(fresh: World) -> None:
+    with open_server(fresh.server) as server:
+        rules = server.federation.disclosure
+    assert rules == preset("omop", 0.01)
+    fresh.run()
+    with open_server(fresh.server) as server:
+        counts = server.aggregate().counts()
+    assert len(counts)
+    assert (counts >= 5).all()
+    assert (counts % 5 == 0).all()
+    # Held back for an approval, which nobody is told of; then approved.
+    policy = fresh.client("client-0") / "policy.toml"
+    policy.write_text("approval = true\n", encoding="utf-8")
+    fresh.forget("client-0", *range(0, 32, 4))
+    before = fresh.run().committed
+    assert before["changed_bins"] == 0
+    assert "client-0" in before["participants"]
+    with open_client(fresh.client("client-0")) as client:
+        client.approve(client.preview().digest)
+    assert fresh.run().committed["changed_bins"] > 0
+    with open_client(fresh.client("client-0")) as client:
+        assert len(client.store.receipts()) == 1
+    # What a policy forbids is for the site's own log.
+    policy.write_text("least_members = 77\n", encoding="utf-8")
+    run = fresh.run()
+    assert "client-0" not in run.committed["participants"]
+    told = json.dumps(run.events)
+    assert "policy" not in told.lower()
+    assert "77" not in told
 
 
 def test_everybody_is_asked_once_in_a_run(fresh: World) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from others_see import a_round, differences, of_a_member, of_the_server
+from others_see import a_round, command, differences, of_a_member, of_the_server
 from party_world import World, federation_file
 
 from fedforget.clustering.histogram import Histogram
@@ -202,3 +204,35 @@ def test_who_was_never_counted_takes_part_with_nothing(tmp_path: Path) -> None:
     world.round()
     assert base_of(world, "aarhus") == approved
     world.check_sums()
+
+
+def test_a_file_that_was_looked_at_is_approved_and_no_other(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "aarhus")
+    world.forget("aarhus", [f"A-{row}" for row in range(20)])
+    looked_at = command(world, "client", "preview", "aarhus", "-o", "seen.json")
+    assert "Not approved" in looked_at
+    path = tmp_path / "seen.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "exists already" in command(world, "client", "preview", "aarhus", "-o", "seen.json")
+    seen = json.loads(path.read_text(encoding="utf-8"))
+    # Somebody shows the office other numbers than those that the digest is of.
+    forged = seen | {"cells": [cell | {"count": cell["count"] + 5} for cell in seen["cells"]]}
+    (tmp_path / "forged.json").write_text(json.dumps(forged), encoding="utf-8")
+    (tmp_path / "strange.json").write_text("[1, 2]", encoding="utf-8")
+    for name in ("forged.json", "strange.json"):
+        told = command(world, "client", "approve", "aarhus", "--preview", name)
+        assert "is not a preview of what the next round would take now" in told
+    for options in ((), ("--digest", seen["digest"], "--preview", "seen.json")):
+        assert "one of the two" in command(world, "client", "approve", "aarhus", *options)
+    assert "run client preview again" in command(
+        world, "client", "approve", "aarhus", "--digest", "not a digest"
+    )
+    with open_client(world.client("aarhus")) as client:
+        assert not client.preview().verdict.goes
+    assert "Approved" in command(world, "client", "approve", "aarhus", "--preview", "seen.json")
+    world.round()
+    with open_client(world.client("aarhus")) as client:
+        assert client.ledger().base == client.histogram()
+    world.forget("aarhus", [f"A-{row}" for row in range(20, 40)])
+    told = command(world, "client", "approve", "aarhus", "--preview", "seen.json")
+    assert "look at what has changed" in told

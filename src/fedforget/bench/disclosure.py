@@ -85,6 +85,8 @@ class Recovery:
     ----------
     tries : how many records were guessed.
     within_step, near : the share guessed within one step, and within 1 % of the range.
+    informed : the share guessed that near from a change that showed; the other near guesses were
+        made at random, where nothing did.
     singled_out : the share guessed that near while few others are.
     chance : the share that bins of the sum are near, drawn at random by what they count.
     """
@@ -92,6 +94,7 @@ class Recovery:
     tries: int
     within_step: float
     near: float
+    informed: float
     singled_out: float
     chance: float
 
@@ -354,11 +357,12 @@ class _Target:
         progress: Progress,
     ) -> Recovery:
         """Guess after each removal.  As many guesses are allowed as records were removed."""
-        in_step = near = alone = lucky = tries = 0
+        in_step = near = informed = alone = lucky = tries = 0
         for number, rows in enumerate(removals):
             if number % 64 == 0:
                 progress(setting.name, number, len(removals))
             guessed, blind = guess(rows)[: len(rows)], self._blind(len(rows))
+            n_informed = len(guessed)
             # Where nothing shows, a guess at random is as good as any.
             guessed = np.concatenate([guessed, blind[len(guessed) :]])
             others = self._blind(_DRAWS * len(rows)).reshape(_DRAWS, *guessed.shape)
@@ -370,12 +374,20 @@ class _Target:
                 hit = bool(away[best] <= NEAR)
                 single = hit and self._near_records(guessed[best]) < CROWD
                 near, alone = near + hit, alone + single
+                informed += hit and best < n_informed
                 kind = self._kinds.setdefault(self._kind, [0, 0, 0])
                 kind[:] = kind[0] + 1, kind[1] + hit, kind[2] + single
                 lucky += int((np.abs(others - record).max(axis=2).min(axis=1) <= NEAR).sum())
                 tries += 1
         share = 1.0 / max(tries, 1)
-        return Recovery(tries, in_step * share, near * share, alone * share, lucky * share / _DRAWS)
+        return Recovery(
+            tries,
+            in_step * share,
+            near * share,
+            informed * share,
+            alone * share,
+            lucky * share / _DRAWS,
+        )
 
     def _near_records(self, guess: Floats) -> int:
         """How many of all records a guess is near to."""

@@ -107,11 +107,12 @@ def disclosure(
 
     Removes records one by one and in batches of 20, and guesses each from the change of the sum, as
     the server can, and from two published models, as an outsider can. Prints how often a guess is
-    within one step, and within 1 % of the range, in every feature; how often such a guess singles
-    the record out, because fewer than five are that near to it; how often a guess at random is
-    near, and one that is always the fullest place of the sum; and what the rules cost. A member
-    guesses as an outsider does: its own records drop out of the difference. Not tried: knowledge of
-    other records, and changes watched over many rounds.
+    within one step, and within 1 % of the range, in every feature; how many of these were made from
+    a change and not at random, where nothing had shown; how often such a guess singles the record
+    out, because fewer than five are that near to it; how often a guess at random is near, and one
+    that is always the fullest place of the sum; and what the rules cost. A member guesses as an
+    outsider does: its own records drop out of the difference. Not tried: knowledge of other
+    records, and changes watched over many rounds.
 
     Example: `fedforget bench disclosure --dataset mine.csv --clusters 4 --removals 1000`
     """
@@ -180,6 +181,7 @@ def disclosure(
             "least cell, least records,\nstep of counts",
             "server:\nwithin a step",
             "server:\nwithin 1 %",
+            "from a\nchange",
             "singled\nout",
             "at\nrandom",
             "fullest\nplace",
@@ -187,6 +189,7 @@ def disclosure(
             "singled\nout",
             "at\nrandom",
             "two published\nmodels",
+            "from a\nchange",
             "smallest\ncell",
             "loss",
         ):
@@ -196,6 +199,7 @@ def disclosure(
                 safe(one.setting.name),
                 f"{one.server.within_step:.2%}",
                 f"{one.server.near:.2%}",
+                f"{one.server.informed:.2%}",
                 f"{one.server.singled_out:.2%}",
                 f"{one.server.chance:.2%}",
                 f"{one.fullest_place:.2%}",
@@ -203,6 +207,7 @@ def disclosure(
                 f"{one.batches.singled_out:.2%}",
                 f"{one.batches.chance:.2%}",
                 f"{one.outsider.near:.2%}",
+                f"{one.outsider.informed:.2%}",
                 str(one.smallest_cell or "—"),
                 f"{one.loss:.4f}",
             )

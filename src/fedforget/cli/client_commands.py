@@ -541,79 +541,49 @@ def status(
 
 
 @app.command()
-def preview(folder: Folder, as_json: Json = False) -> None:
+def preview(
+    folder: Folder,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="A new .json file for whoever approves it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Show exactly what the next round would take, before it goes.
 
     Each reported centre in the features' own units with its count, what changed since the last
     commit, the smallest cluster behind it, and what the site's `policy.toml` says. Nothing is sent
     and nothing changes. A client that waits to leave sends what was counted last instead.
 
-    Example: `fedforget client preview aarhus/ --json`
+    Example: `fedforget client preview aarhus/ -o preview.json`
     """
-    from rich.table import Table
+    from fedforget.cli.preview_commands import show_preview
 
-    from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.parties.client_party import open_client
-
-    with plain_errors(), open_client(folder) as party:
-        found = party.preview()
-        names = party.federation.feature_names if party.federation is not None else []
-        result = found.plain(party.config, names)
-        name = party.name
-
-    def in_words() -> None:
-        shown = Table(title=f"What the next round takes from {safe(name)}")
-        more = ["…"] if len(names) > 6 else []
-        for column in (*names[:6], *more, "count", "change"):
-            shown.add_column(safe(column), justify="right")
-        for cell in result["cells"]:
-            values = [f"{value:.4g}" for value in list(cell["centre"].values())[:6]]
-            shown.add_row(*values, *more, str(cell["count"]), f"{cell['change']:+d}")
-        console.print(shown)
-        if found.smallest_cell is None:
-            console.print("Nothing is reported.")
-        else:
-            smallest = number_of(found.smallest_cell, "record")
-            console.print(f"The smallest reported cluster has {smallest}.")
-        if found.dissolved:
-            clusters = number_of(found.dissolved, "cluster")
-            console.print(f"{clusters} too small to be reported.")
-        for problem in found.verdict.problems:
-            console.print(f"[bold red]policy.toml:[/] {safe(problem)}", soft_wrap=True)
-        if found.verdict.needs_approval and not found.verdict.approved:
-            console.print(
-                "Not approved: rounds go on with what was counted last, and requests wait. To"
-                " approve exactly this:",
-                soft_wrap=True,
-            )
-            command = f"  fedforget client approve {safe(folder)} --digest {found.digest}"
-            console.print(command, style="dim", soft_wrap=True)
-        elif found.verdict.goes:
-            console.print("[bold green]The policy lets it go.[/]")
-
-    show(result, as_json, in_words)
+    show_preview(folder, out, as_json)
 
 
 @app.command()
 def approve(
     folder: Folder,
-    digest: Annotated[str, typer.Option(help="The digest that `client preview` has shown.")],
+    digest: Annotated[
+        str | None, typer.Option(help="The digest that `client preview` has shown.")
+    ] = None,
+    previewed: Annotated[
+        Path | None,
+        typer.Option("--preview", help="The file that `client preview -o` has written."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Approve what was previewed, where the site's policy asks for approval.
 
-    The approval holds for exactly that report. As soon as records change it, rounds go on with what
-    was counted last until the new one is approved.
+    Give the digest, or the file that was looked at. The approval holds for exactly that report. As
+    soon as records change it, rounds go on with what was counted last until the new one is
+    approved.
 
-    Example: `fedforget client approve aarhus/ --digest 3f0c...`
+    Example: `fedforget client approve aarhus/ --preview preview.json`
     """
-    from fedforget.cli.console import console, plain_errors, show
-    from fedforget.parties.client_party import open_client
+    from fedforget.cli.preview_commands import approve_report
 
-    with plain_errors(), open_client(folder) as party:
-        party.approve(digest)
-    result = {"approved": digest}
-    show(result, as_json, lambda: console.print("[bold green]Approved.[/]"))
+    approve_report(folder, digest, previewed, as_json)
 
 
 @app.command()
