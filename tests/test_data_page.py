@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from postgres_server import Postgres
 from test_guide import DOCS, TOWNS, fits, steps_of, typed, write_patients
 
 SECTION = "## PostgreSQL"
+CELLS = "## Cells in AnnData files"
 
 QUERY = """select person_id as patient, age, pressure
   from visit
@@ -44,11 +46,18 @@ OMOP_QUERY = """select p.person_id as patient,
 """
 
 
-def sections() -> tuple[str, str]:
-    """The page without the part on PostgreSQL, and this part."""
+def sections() -> tuple[str, str, str]:
+    """The page without the parts on PostgreSQL and on cells, and these two parts."""
     text = (DOCS / "data.md").read_text(encoding="utf-8")
-    before, _, rest = text.partition(SECTION)
+    text, postgres = _without(text, SECTION)
+    text, cells = _without(text, CELLS)
+    return text, postgres, cells
+
+
+def _without(text: str, heading: str) -> tuple[str, str]:
+    before, _, rest = text.partition(heading)
     part, end, after = rest.partition("\n## ")
+    assert part
     return before + end + after, part
 
 
@@ -106,7 +115,7 @@ def test_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as connection, connection:
         connection.execute("create table visit (person_id, age, pressure)")
         connection.execute("insert into visit values (1, 50, 120), (2, 60, null), (3, 70, 130.5)")
-    text, _ = sections()
+    text, _, _ = sections()
     assert run_through(tmp_path, text) > 15
 
 
@@ -120,7 +129,27 @@ def test_the_part_on_postgresql_runs_as_it_is_written(
     postgres.run("create database omop")
     try:
         postgres.run(OMOP, "omop")
-        _, part = sections()
+        _, part, _ = sections()
         assert run_through(tmp_path, part) == 2
     finally:
         postgres.run("drop database omop with (force)")
+
+
+@pytest.mark.usefixtures("texts_are_objects")
+@pytest.mark.filterwarnings("ignore:The 'mode.chained_assignment' option is deprecated")
+def test_the_part_on_cells_runs_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its blocks of Python, too, in their order."""
+    pytest.importorskip("anndata")
+    hospitals(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    _, _, part = sections()
+    names: dict[str, object] = {}
+    commands = 0
+    for kind, block in re.findall(r"```(python|console)\n(.*?)```", part, re.S):
+        if kind == "python":
+            exec(compile(block, "data.md", "exec"), names)
+        else:
+            commands += run_through(tmp_path, f"```console\n{block}```")
+    assert commands == 4
