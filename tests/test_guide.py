@@ -23,8 +23,12 @@ TOWNS = ("aarhus", "bologna", "coimbra", "dresden", "evora")
 
 def steps(page: str) -> list[tuple[str, list[str]]]:
     """Every command of a page, with the lines that it is said to print."""
+    return steps_of((DOCS / page).read_text(encoding="utf-8"))
+
+
+def steps_of(text: str) -> list[tuple[str, list[str]]]:
+    """The same of a part of a page."""
     found: list[tuple[str, list[str]]] = []
-    text = (DOCS / page).read_text(encoding="utf-8")
     for block in re.findall(r"```console\n(.*?)```", text, re.S):
         for line in block.splitlines():
             if line.startswith("$ "):

@@ -52,11 +52,11 @@ def answer(folder: Path, *arguments: str, given: str | None = None) -> dict[str,
 
 
 def error(folder: Path, *arguments: str, given: str | None = None) -> str:
-    """What a command complains of, in plain words and with status 1."""
+    """What a command complains of, in plain words or as JSON, with status 1."""
     done = in_process(folder, *arguments, given=given)
     assert done.exit_code == 1, done.output
     assert done.exception is None or isinstance(done.exception, SystemExit)
-    assert "error:" in done.output
+    assert ('"error":' if "--json" in arguments else "error:") in done.output
     return done.output
 
 

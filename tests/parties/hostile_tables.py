@@ -69,6 +69,11 @@ def originals(kind: str, folder: Path) -> list[bytes]:
                 case "csv":
                     texts = pa.table({key: column.to_pylist() for key, column in plain.items()})
                     pa.csv.write_csv(texts, path)
+                case "arrows":
+                    packed = None if compression == "uncompressed" else compression
+                    options = pa.ipc.IpcWriteOptions(compression=packed)
+                    with pa.ipc.new_stream(str(path), table.schema, options=options) as writer:
+                        writer.write_table(table, max_chunksize=25)
                 case "npz":
                     arrays = {key: np.array(column.to_pylist()) for key, column in plain.items()}
                     save = np.savez if compression == "uncompressed" else np.savez_compressed

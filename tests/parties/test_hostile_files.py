@@ -42,7 +42,8 @@ NOW = f"version = {VERSION}"
 
 
 @pytest.mark.parametrize(
-    ("kind", "mutants", "seed"), [("feather", 500, 1), *((k, 120, 1) for k in ("parquet", "npz"))]
+    ("kind", "mutants", "seed"),
+    [("feather", 500, 1), ("arrows", 300, 1), *((k, 120, 1) for k in ("parquet", "npz"))],
 )
 def test_damaged_tables_are_read_or_refused(kind: str, mutants: int, seed: int) -> None:
     """Each mutant is read in a process of its own; a crash of one fails the test."""

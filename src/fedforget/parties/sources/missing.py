@@ -45,11 +45,13 @@ class MissingValues:
         holes = np.isnan(values)
         if not holes.any():
             return None
+        filled = np.zeros_like(holes)
         for column, constant in self._fill.items():
             values[holes[:, column], column] = constant
-            self._filled[column] += np.count_nonzero(holes[:, column])
-            holes[:, column] = False
+            filled[:, column] = holes[:, column]
+        holes &= ~filled
         rows: Rows = np.asarray(holes.any(axis=1))
+        self._filled += filled[~rows].sum(axis=0)
         if not rows.any():
             return None
         if self._drop:
