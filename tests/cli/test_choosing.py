@@ -313,3 +313,36 @@ def test_a_restored_server_takes_its_versions_back(study: Path) -> None:
     told(study, "server", "recover", "server", *NAMES)
     assert answer(study, "round", "server", *NAMES, "--full")["kind"] == "full"
     told(study, "server", "audit", "server")
+
+
+def test_pages_of_an_amended_federation(study: Path) -> None:
+    """Before and after the round, and while a client has records that do not fit."""
+    given = ("--feature", "pulse:20:220", "--drop-feature", "age", "--clusters", "3")
+    told(study, "server", "amend", "server", *given)
+    join_all(study, 2)
+    told(study, "report", "server", "-o", "before.html")
+    assert "the model is the one that follows from the sum" in (study / "before.html").read_text()
+    told(study, "report", "aarhus", "-o", "client.html")
+    text = (study / "client.html").read_text()
+    assert "A-0" not in text
+    for number, name in enumerate(NAMES):
+        write_patients(study, name, number, pulse=70.0)
+        told(study, "client", "import", name, f"{name}.npz", "--id", "id", "--replace")
+    told(study, "round", "server", *NAMES)
+    told(study, "report", "server", "-o", "after.html")
+    assert "pulse" in (study / "after.html").read_text()
+    told(study, "client", "preview", "aarhus")
+
+
+def test_preview_of_records_that_do_not_fit(study: Path) -> None:
+    told(study, "server", "amend", "server", "--feature", "age:0:80")
+    files = ("--federation", "server/federation.toml", "--epoch", "server/epoch-2.json")
+    found = answer(study, "client", "join", "aarhus", *files)
+    assert "lie outside the bounds of age" in found["records_that_do_not_fit"]
+    assert "A-" in found["records_that_do_not_fit"]
+    assert "outside the bounds" in error(study, "client", "preview", "aarhus")
+    model = ("--model", "m.json", "-o", "l.csv")
+    (study / "m.json").write_text(json.dumps({"age": [1.0], "pressure": [100.0]}))
+    assert "outside the bounds" in error(study, "client", "labels", "aarhus", *model)
+    dry = answer(study, "client", "forget", "aarhus", "--ids", "A-100", "--dry-run")
+    assert dry["records"] == 1

@@ -28,16 +28,17 @@ from party_world import NAMES, World, all_bytes, federation_file, found_in, trac
 from fedforget.parties import receipts
 from fedforget.parties.amended_servers import AmendmentError, plan_amendment, take_back
 from fedforget.parties.amendments import check_next, differences, next_version
-from fedforget.parties.client_party import open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import Feature, FederationFile, FederationFileError
 from fedforget.parties.folders import write_private
 from fedforget.parties.policy import FILE as POLICY
 from fedforget.parties.policy import PolicyError
-from fedforget.parties.server_party import open_server
-from fedforget.protocol.errors import AloneError
+from fedforget.parties.server_party import ServerParty, open_server
+from fedforget.protocol.errors import AloneError, ForkError, OutOfOrderError
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SignedMembership
+from fedforget.protocol.messages import Letter, Notice, Payload
 from fedforget.runtime.directories import RoundError
 
 Everything = dict[str, dict[str, dict[str, float]]]
@@ -551,3 +552,159 @@ def test_a_file_without_amendments_is_what_it_was() -> None:
     assert "amendment" not in file.text()
     assert FederationFile.parse(file.text()) == file
     assert not any(key.startswith("amendment") for key in file.values())
+
+
+# -- attempts and commits around an amendment --------------------------------------------------
+
+
+def is_notice(data: bytes) -> bool:
+    content = Letter(data).content
+    return isinstance(content, Payload) and isinstance(content.body, Notice)
+
+
+def lose_notice(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The commit notice of the next round does not reach one member."""
+    receive = ClientParty.receive
+
+    def deaf(party: ClientParty, data: bytes) -> bytes | None:
+        if party.name == name and is_notice(data):
+            raise OutOfOrderError("lost on the way")
+        return receive(party, data)
+
+    monkeypatch.setattr(ClientParty, "receive", deaf)
+
+
+@pytest.mark.parametrize("changes", [{"n_clusters": 4}, {"step": 0.02}], ids=str)
+def test_a_commit_that_reaches_a_member_after_the_amendment(
+    study: tuple[World, Everything],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict,
+) -> None:
+    """It is followed by the rules of its time; what it counts is a base only in the same bins."""
+    world, records = study
+    first = world.federation
+    world.forget("aarhus", ["A-0-3"])
+    del records["aarhus"]["A-0-3"]
+    with monkeypatch.context() as patch:
+        lose_notice(patch, "aarhus")
+        assert world.round()["kind"] == "delta"
+    made = amend_all(world, **changes)
+    with open_client(world.client("aarhus")) as client:
+        assert client.ledger().place.round == 1
+        assert client.ledger().pending is not None
+    done = world.round()
+    assert (done["round"], done["kind"]) == (3, "full")
+    assert done["model"] == fresh_model(tmp_path / "fresh", world, records)
+    world.check_audits()
+    world.check_sums()
+    with open_client(world.client("aarhus")) as client:
+        (document,) = (json.loads(one.document) for one in client.store.receipts())
+    assert receipts.verify(document, first).round == 2
+    with pytest.raises(receipts.EarlierVersionError):
+        receipts.verify(document, made.file)
+
+
+def test_a_late_commit_in_other_bins_is_no_base(
+    study: tuple[World, Everything], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that opens a round of changes with it gets nothing."""
+    world, _ = study
+    world.forget("aarhus", ["A-0-3"])
+    with monkeypatch.context() as patch:
+        lose_notice(patch, "aarhus")
+        world.round()
+    amend_all(world, step=0.02)
+    with open_server(world.server) as server:
+        (letter,) = server.notices_after(1)
+    with open_client(world.client("aarhus")) as client:
+        client.receive(letter)
+        assert client.ledger().place.round == 2
+        assert client.ledger().base is None
+        assert client.ledger().needs_full
+
+
+def test_a_late_commit_in_the_same_bins_is_a_base(
+    study: tuple[World, Everything], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _ = study
+    with monkeypatch.context() as patch:
+        lose_notice(patch, "aarhus")
+        world.round()
+    amend_all(world, n_clusters=3)
+    with open_server(world.server) as server:
+        (letter,) = server.notices_after(1)
+    with open_client(world.client("aarhus")) as client:
+        client.receive(letter)
+        assert client.ledger().base == client.histogram()
+
+
+def test_an_attempt_that_died_before_the_amendment(
+    study: tuple[World, Everything], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members have signed and revealed: that sum and the next one are of the same members."""
+    world, records = study
+    world.forget("aarhus", ["A-0-3"])
+    del records["aarhus"]["A-0-3"]
+
+    def dies(*_: object) -> None:
+        raise OSError("the machine went down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ServerParty, "commit", dies)
+        with pytest.raises(OSError, match="went down"):
+            world.round()
+    made = amend_all(world, step=0.02)
+    with open_client(world.client("bologna")) as client:
+        lock = client.ledger().lock
+        assert lock is not None
+        assert lock.alive == NAMES
+        assert client.ledger().pending is None
+    with pytest.raises(Exception, match="coimbra"):
+        world.without("coimbra").round()
+    done = world.round()
+    assert (done["round"], done["kind"]) == (2, "full")
+    assert done["model"] == fresh_model(tmp_path / "fresh", world, records)
+    world.check_audits()
+    with open_client(world.client("aarhus")) as client:
+        (document,) = (json.loads(one.document) for one in client.store.receipts())
+    assert receipts.verify(document, made.file).round == 2
+
+
+def test_a_commit_of_before_the_amendment_that_comes_too_late(
+    study: tuple[World, Everything], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server cannot commit an attempt of before once members have taken the next list over."""
+    world, _ = study
+    letters: list[bytes] = []
+    commit = ServerParty.commit
+
+    def commits_elsewhere(party: ServerParty, *given: object) -> None:
+        commit(party, *given)  # type: ignore[arg-type]
+        letters.extend(party.notices_after(1))
+        raise OSError("the machine went down")
+
+    world.back_up("server")
+    with monkeypatch.context() as patch:
+        patch.setattr(ServerParty, "commit", commits_elsewhere)
+        with pytest.raises(OSError, match="went down"):
+            world.round()
+    world.restore("server")
+    made = amend_server(world, step=0.02)
+    take_over(world, made)
+    (letter,) = letters
+    with open_client(world.client("aarhus")) as client:
+        with pytest.raises(ForkError, match="was not to be run with the list of epoch 1"):
+            client.receive(letter)
+        assert client.ledger().place.round == 1
+
+
+def test_what_was_approved_must_be_approved_again(study: tuple[World, Everything]) -> None:
+    world, _ = study
+    write_private(world.client("aarhus") / POLICY, b"approval = true\n")
+    with open_client(world.client("aarhus")) as client:
+        client.approve(client.preview().digest)
+        assert client.preview().verdict.goes
+    amend_all(world, features=(replace(AGE, high=150.0), WEIGHT))
+    with open_client(world.client("aarhus")) as client:
+        assert not client.preview().verdict.goes
