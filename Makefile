@@ -19,22 +19,22 @@ test: $(VENV)/dev  ## every test except the long campaigns
 	@$(BIN)/fedforget warm-up
 	$(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal
 
-fuzz: $(VENV)/dev  ## ten million corrupted vectors; takes five minutes
+fuzz: needs-fuzz $(VENV)/dev  ## ten million corrupted vectors; takes five minutes
 	@$(BIN)/fedforget warm-up
 	FEDFORGET_FUZZ=100 $(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal tests/scma/test_codec_contract.py
 
-faults: $(VENV)/dev  ## ten thousand rounds under a seeded fault injector
+faults: needs-faults $(VENV)/dev  ## ten thousand rounds under a seeded fault injector
 	@$(BIN)/fedforget warm-up
 	@$(SINGLE) $(BIN)/python tests/simulator/__main__.py --schedules 10000 --jobs 2
 
-crash: $(VENV)/dev  ## five thousand kills of clients and servers in the middle of their work
+crash: needs-crash $(VENV)/dev  ## five thousand kills of clients and servers in the middle of their work
 	@$(BIN)/fedforget warm-up
 	@$(SINGLE) $(BIN)/python tests/parties/crash.py --kills 5000 --jobs 2
 
-model: $(VENV)/dev  ## the protocol's rules against any server, enumerated; takes five minutes
+model: needs-model $(VENV)/dev  ## the protocol's rules against any server, enumerated; takes five minutes
 	@$(BIN)/python tests/model/__main__.py --jobs 2
 
-test-flower: $(VENV)/dev  ## SuperNodes killed at every stage, restarts, simulations; takes a while
+test-flower: needs-test-flower $(VENV)/dev  ## SuperNodes killed at every stage, restarts, simulations; takes a while
 	@$(BIN)/fedforget warm-up
 	FEDFORGET_FLOWER=1 $(SINGLE) $(BIN)/python -m pytest tests/flower
 
@@ -51,13 +51,17 @@ format: $(VENV)/dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/dev  ## every benchmark, single-threaded
+bench: needs-bench $(VENV)/dev  ## every benchmark, single-threaded
 	@$(BIN)/fedforget warm-up
 	@for script in coldstart seeding forgetting memory quality splits replay lloyd complete scma securesum parties; do \
 	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 release-check: $(VENV)/release  ## wheel and sdist in clean environments, licences, SBOM, audit
 	$(BIN)/python tools/release_check.py
+
+# Said before anything is installed: how long it takes, how many cores, which programs.
+needs-%:
+	@$(PYTHON) tests/needs.py $*
 
 clean:  ## remove everything that these commands made
 	rm -rf $(VENV) demo-output dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -133,6 +133,47 @@ def round_(
 
 
 @app.command()
+def units(
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write the units to.")],
+    server: Annotated[
+        Path | None, typer.Option(help="The server's directory, if it is on this machine.")
+    ] = None,
+    clients: Annotated[
+        list[Path] | None, typer.Option(help="A client's directory; once for each.")
+    ] = None,
+    app_folder: Annotated[
+        Path | None,
+        typer.Option("--app", help="Flower's app folder; without it rounds run over directories."),
+    ] = None,
+    every: Annotated[str, typer.Option(help="How often a round comes.")] = "24h",
+    at: Annotated[
+        str | None, typer.Option(help="At which time of the local clock, such as 02:30.")
+    ] = None,
+    superlink: Annotated[
+        str, typer.Option(help="HOST:PORT of the centre's gate, for SuperNodes.")
+    ] = "127.0.0.1:9092",
+    user: Annotated[str, typer.Option(help="The account of all services.")] = "fedforget",
+    metrics: Annotated[
+        Path | None, typer.Option(help="A folder for Prometheus' files, such as the collector's.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the files as JSON.")] = False,
+) -> None:
+    """Write services and timers of systemd, hardened, for a centre, a site, or both.
+
+    With `--app`: SuperLink and gate at the centre, a SuperNode per client at a site. Rounds come by
+    a timer, and an hourly look at what is overdue. A service that fails calls
+    `fedforget-alarm@.service`, which is the place for a mail. Output goes to journald, which
+    rotates it. INSTALL.txt says how to install all of it.
+
+    Example: `fedforget units --server /var/lib/fedforget/server --app /srv/fedforget/app
+    --every 24h --at 02:30 -o units/`
+    """
+    from fedforget.cli.units import make_units
+
+    make_units(out, server, clients or [], app_folder, every, at, superlink, user, metrics, as_json)
+
+
+@app.command()
 def verify(
     receipt: Annotated[Path, typer.Argument(help="The receipt, a JSON file.")],
     federation: Annotated[Path, typer.Option(help="The federation file.")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -157,10 +158,13 @@ def _wait_for_end(network: Runs, run: int) -> None:
 
 
 def read_progress(path: Path, run: int) -> list[dict[str, Any]]:
-    """What a run has written so far; other runs' lines are passed over."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
+    """What a run has written so far; other runs' lines are passed over.
+
+    Where the file was rotated meanwhile, the run began in the one before it.
+    """
+    lines: list[str] = []
+    for one in (path.with_name(path.name + ".1"), path):
+        with suppress(FileNotFoundError):
+            lines += one.read_text(encoding="utf-8").splitlines(keepends=True)
     events = [json.loads(line) for line in lines if line.endswith("\n")]
     return [event for event in events if event.get("run") == run]
