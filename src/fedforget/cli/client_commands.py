@@ -20,7 +20,7 @@ def init(
     name: Annotated[str, typer.Option(help="The client's name in the federation.")],
     suppression: Annotated[
         Path | None,
-        typer.Option(help="Where the list of forgotten ids shall lie, if not in the directory."),
+        typer.Option(help="Where to keep the list of forgotten ids; in the directory if left out."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -72,13 +72,13 @@ def join(
         ),
     ],
     federation: Annotated[
-        Path | None, typer.Option(help="The federation file, the first time.")
+        Path | None, typer.Option(help="The federation file; needed the first time.")
     ] = None,
     alone: Annotated[
         bool,
         typer.Option(
             "--alone",
-            help="Join though so few join together, or are left, that the coming rounds show what"
+            help="Join although so few join together, or are left, that the coming rounds show what"
             " this client reports or has changed.",
         ),
     ] = False,
@@ -125,8 +125,8 @@ def import_(
     again: Annotated[
         bool, typer.Option("--again", help="Let ids in that were forgotten before.")
     ] = False,
-    delimiter: Annotated[str, typer.Option(help="Of a CSV file.")] = ",",
-    encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
+    delimiter: Annotated[str, typer.Option(help="The separator of a CSV file.")] = ",",
+    encoding: Annotated[str, typer.Option(help="The encoding of a CSV file.")] = "utf-8",
     as_json: Json = False,
 ) -> None:
     """Import records: all of a table, or nothing if anything in it is wrong.
@@ -180,19 +180,17 @@ def forget(
     folder: Folder,
     ids: Annotated[list[str] | None, typer.Option("--ids", help="An id; once for each.")] = None,
     ids_file: Annotated[
-        str | None, typer.Option(help="A file with ids, one a line; - for standard input.")
+        str | None, typer.Option(help="A file with ids, one per line; - for standard input.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would happen.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
     as_json: Json = False,
 ) -> None:
     """Forget records: erased when this returns, and out of the model after the next round.
 
-    Prints the salt of the request: keep it with the request, `verify` wants it to tell which ids
-    a receipt covers. It is kept here until the receipt is written out; `client requests` shows
-    it.
+    Prints the salt of the request. Keep it with the request: `verify` needs it to say which ids a
+    receipt covers. The client keeps it, too, until the receipt is written out; `client requests`
+    shows it.
 
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
     """
@@ -363,7 +361,7 @@ def recover(
     ids_file: Annotated[
         str | None,
         typer.Option(
-            help="Ids of the erasures since the backup, one a line; - for standard input."
+            help="Ids of the erasures since the backup, one per line; - for standard input."
         ),
     ] = None,
     nothing_to_forget: Annotated[
@@ -420,9 +418,9 @@ def recover(
 def suppression(
     folder: Folder,
     off: Annotated[
-        bool, typer.Option("--off", help="Forget the digests once their round has committed.")
+        bool, typer.Option("--off", help="Erase each digest once its round has committed.")
     ] = False,
-    on: Annotated[bool, typer.Option("--on", help="Keep them again.")] = False,
+    on: Annotated[bool, typer.Option("--on", help="Keep the digests again.")] = False,
     move: Annotated[
         Path | None, typer.Option(help="Move the list to this file, or use the one that is there.")
     ] = None,

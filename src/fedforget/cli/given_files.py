@@ -59,7 +59,7 @@ def _salt(text: str) -> bytes:
 
 
 def read_ids(source: Path | TextIO) -> list[str]:
-    """Ids, one a line; empty lines are passed over."""
+    """Ids, one per line; empty lines are passed over."""
     if isinstance(source, Path):
         text = read_text(source, MAX_BYTES_OF_IDS)
     else:

@@ -80,8 +80,8 @@ def round_(
     """Run one round of the secure sum over directories of this machine.
 
     The first round is a full one of everybody, later ones sum up what changed. A round that was
-    cut off is finished or repeated by the next one; nothing is lost or counted twice. Says who
-    refused to take part and why, and who spoiled an attempt, as far as that can be told.
+    cut off is finished or repeated by the next one; nothing is lost or counted twice. The command
+    says who refused to take part and why, and who spoiled an attempt, as far as that can be told.
 
     Example: `fedforget round server/ aarhus/ bologna/ coimbra/`
     """
@@ -95,7 +95,7 @@ def verify(
     receipt: Annotated[Path, typer.Argument(help="The receipt, a JSON file.")],
     federation: Annotated[Path, typer.Option(help="The federation file.")],
     ids_file: Annotated[
-        Path | None, typer.Option(help="Ids, one a line: which of them does it cover?")
+        Path | None, typer.Option(help="A file of ids, one per line: which of them does it cover?")
     ] = None,
     salt: Annotated[str | None, typer.Option(help="The salt of the request, hexadecimal.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
