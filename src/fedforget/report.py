@@ -47,7 +47,7 @@ class Report:
     left, joined : clients that went with their last record, or came with their first.
     reseeded : for each client that drew seeds again, the first step (from 1) that it drew.
     changed_points : in how many lattice points the aggregate changed.
-    server : ``"ran"``, ``"unchanged"`` (as the aggregate is), or ``"none"`` (there is no server).
+    server : ``"ran"``, ``"unchanged"`` (because the aggregate is), or ``"none"`` (there is none).
     work : what the server had to compute again, beside what a full run computes.
     traffic : bytes and time of the secure sum, where there was one.
     seconds : time spent at the ``clients``, on the ``sum`` and at the ``server``, and in ``total``.
@@ -77,7 +77,8 @@ class Report:
         if self.left:
             parts.append(f"left: {', '.join(map(str, self.left))}")
         if self.server != "none":
-            changed = f"{self.changed_points} points of the aggregate changed"
+            points = "1 point" if self.changed_points == 1 else f"{self.changed_points} points"
+            changed = f"{points} of the aggregate changed"
             parts.append(f"server {self.server}, {changed}")
         if self.work is not None:
             parts.append(
@@ -86,7 +87,7 @@ class Report:
             )
         if self.traffic is not None:
             most = max(size for party, size in self.traffic.sent.items() if party != "server")
-            parts.append(f"secure sum: {most} bytes sent by a client at the most")
+            parts.append(f"secure sum: {most} bytes sent by a client at most")
         if "total" in self.seconds:
             parts.append(f"{1e3 * self.seconds['total']:.2f} ms")
         return "; ".join(parts)

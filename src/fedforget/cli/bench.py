@@ -89,7 +89,9 @@ def disclosure(
     representatives: Annotated[
         Literal["means", "seeds", "lloyd"], typer.Option(help="What stands for a local cluster.")
     ] = "means",
-    step: Annotated[float, typer.Option(help="Width of a grid bin, part of the range.")] = 0.01,
+    step: Annotated[
+        float, typer.Option(help="Width of a grid bin, as a fraction of the range.")
+    ] = 0.01,
     removals: Annotated[
         int | None, typer.Option(help="Records that are removed one by one; all if left out.")
     ] = None,

@@ -23,7 +23,7 @@ def init(
     name: Annotated[str, typer.Option(help="The client's name in the federation.")],
     suppression: Annotated[
         Path | None,
-        typer.Option(help="Where the list of forgotten ids shall lie, if not in the directory."),
+        typer.Option(help="Where to keep the list of forgotten ids; in the directory if left out."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -82,7 +82,7 @@ def join(
         bool,
         typer.Option(
             "--alone",
-            help="Join though so few join together, or are left, that the coming rounds show what"
+            help="Join although so few join together, or are left, that the coming rounds show what"
             " this client reports or has changed.",
         ),
     ] = False,
@@ -249,16 +249,14 @@ def forget(
     ] = False,
     ids_as_is: AsIs = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would happen.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
     as_json: Json = False,
 ) -> None:
     """Forget records: erased when this returns, and out of the model after the next round.
 
-    Prints the salt of the request: keep it with the request, `verify` wants it to tell which ids
-    a receipt covers. It is kept here until the receipt is written out; `client requests` shows
-    it.
+    Prints the salt of the request. Keep it with the request: `verify` needs it to say which ids a
+    receipt covers. The client keeps it, too, until the receipt is written out; `client requests`
+    shows it.
 
     With `--ignore-missing` a list may name ids that are not held, as that of a whole study does.
     It can be repeated: where nothing is held, there is no request, and the exit status is 0.
@@ -393,7 +391,7 @@ def recover(
     ids_file: Annotated[
         str | None,
         typer.Option(
-            help="Ids of the erasures since the backup, one a line; - for standard input."
+            help="Ids of the erasures since the backup, one per line; - for standard input."
         ),
     ] = None,
     ids_as_is: AsIs = False,
@@ -454,9 +452,9 @@ def recover(
 def suppression(
     folder: Folder,
     off: Annotated[
-        bool, typer.Option("--off", help="Forget the digests once their round has committed.")
+        bool, typer.Option("--off", help="Erase each digest once its round has committed.")
     ] = False,
-    on: Annotated[bool, typer.Option("--on", help="Keep them again.")] = False,
+    on: Annotated[bool, typer.Option("--on", help="Keep the digests again.")] = False,
     move: Annotated[
         Path | None, typer.Option(help="Move the list to this file, or use the one that is there.")
     ] = None,

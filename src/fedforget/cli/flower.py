@@ -34,7 +34,7 @@ def init(
     clients: Annotated[
         Path | None, typer.Option(help="The folder with all clients' directories, to simulate.")
     ] = None,
-    port: Annotated[int, typer.Option(help="Of the SuperLink.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port of the SuperLink.")] = 8000,
     as_json: Json = False,
 ) -> None:
     """Write a Flower app folder: what `flwr run` takes, its configuration, a script for keys.
@@ -64,13 +64,13 @@ def init(
 @app.command()
 def up(
     clients: Annotated[
-        int, typer.Option(min=1, help="How many clients, 2 at least, each with a SuperNode.")
+        int, typer.Option(min=1, help="Number of clients, at least 2, each with a SuperNode.")
     ] = 3,
     folder: Annotated[
         Path, typer.Option(help="Where everything is put; found again the next time.")
     ] = Path("flower-trial"),
     rounds: Annotated[
-        int, typer.Option(min=0, help="Run so many rounds and stop; 0: stay until interrupted.")
+        int, typer.Option(min=0, help="Run this many rounds and stop; 0: stay until interrupted.")
     ] = 0,
     disclosure: Disclosure = "omop",
     as_json: Json = False,
@@ -224,17 +224,17 @@ def simulate(
     ],
     clients: Annotated[
         int | None,
-        typer.Option(min=1, help="How many clients, 2 at least; the file's own, if left out."),
+        typer.Option(min=1, help="Number of clients, at least 2; those of the file if left out."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds.")] = 3,
     clusters: Annotated[
         int | None,
-        typer.Option(help="Number of clusters K; the file's labels, if it has any, say it too."),
+        typer.Option(help="Number of clusters K; not needed if the file has labels."),
     ] = None,
     forget: Annotated[
         int, typer.Option(min=0, help="Records forgotten before each later round.")
     ] = 10,
-    seed: Annotated[int, typer.Option(help="Of the split and of what is forgotten.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of what is forgotten.")] = 0,
     disclosure: Disclosure = "omop",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Keep all directories in this new folder.")

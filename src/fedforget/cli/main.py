@@ -107,8 +107,8 @@ def round_(
     """Run one round of the secure sum over directories of this machine, or rounds on a schedule.
 
     The first round is a full one of everybody, later ones sum up what changed. A round that was
-    cut off is finished or repeated by the next one; nothing is lost or counted twice. Says who
-    refused to take part and why, and who spoiled an attempt, as far as that can be told.
+    cut off is finished or repeated by the next one; nothing is lost or counted twice. The command
+    says who refused to take part and why, and who spoiled an attempt, as far as that can be told.
 
     With `--every` or `--tries`, a member whose directory is broken, full or not up to date is left
     out where the rules allow it, and a round that came to nothing is tried again, each time after a
@@ -178,7 +178,7 @@ def verify(
     receipt: Annotated[Path, typer.Argument(help="The receipt, a JSON file.")],
     federation: Annotated[Path, typer.Option(help="The federation file.")],
     ids_file: Annotated[
-        Path | None, typer.Option(help="Ids, one a line: which of them does it cover?")
+        Path | None, typer.Option(help="A file of ids, one per line: which of them does it cover?")
     ] = None,
     salt: Annotated[str | None, typer.Option(help="The salt of the request, hexadecimal.")] = None,
     ids_as_is: Annotated[

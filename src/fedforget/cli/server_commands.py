@@ -44,18 +44,22 @@ def init(
             help="A public constant that may stand for missing values of a column; once for each.",
         ),
     ] = None,
-    step: Annotated[float, typer.Option(help="Width of a grid bin, part of the range.")] = 0.01,
+    step: Annotated[
+        float, typer.Option(help="Width of a grid bin, as a fraction of the range.")
+    ] = 0.01,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports; 2 K if left out.")
     ] = None,
-    scale: Annotated[str, typer.Option(help="none, or box: each feature by its range.")] = "box",
+    scale: Annotated[
+        str, typer.Option(help="none, or box: each feature is scaled by its range.")
+    ] = "box",
     representatives: Annotated[
         str, typer.Option(help="means, seeds as in the paper, or lloyd: K-means of each client.")
     ] = "means",
     server_points: Annotated[str, typer.Option(help="weighted or uniform.")] = "weighted",
     shift: Annotated[bool, typer.Option("--shift", help="Shift the grid at random.")] = False,
     n_init: Annotated[int, typer.Option(help="Restarts at the server.")] = 10,
-    max_iter: Annotated[int, typer.Option(help="Most Lloyd iterations.")] = 300,
+    max_iter: Annotated[int, typer.Option(help="The most iterations of a restart.")] = 300,
     disclosure: Annotated[
         str,
         typer.Option(
@@ -82,7 +86,7 @@ def init(
     show_seeds: Annotated[
         bool,
         typer.Option(
-            "--show-seeds", help="Report seeds though each of them is the bin of a real record."
+            "--show-seeds", help="Report seeds although each of them is the bin of a real record."
         ),
     ] = False,
     dropout: Annotated[
@@ -100,8 +104,8 @@ def init(
     """Set up a federation: make the server's directory and its federation file.
 
     Three numbers follow from the membership list of n members. **c**, how many may collude with
-    the server: the share `--colluding` of n, one at least. **h**, how many must take part in a
-    round: n less the share `--dropout`, and `--minimum` at least. **s**, how many must sign whose
+    the server: the share `--colluding` of n, at least one. **h**, how many must take part in a
+    round: n less the share `--dropout`, and at least `--minimum`. **s**, how many must sign whose
     inputs are summed up: more than half of n + c. A list for which h is above n, or s above h, is
     refused. With three members, all three must be there in every round.
 
@@ -248,7 +252,7 @@ def enrol(
     alone: Annotated[
         bool,
         typer.Option(
-            "--alone", help="Go on though members will have to accept (`client join --alone`)."
+            "--alone", help="Go on although members will have to accept (`client join --alone`)."
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --gone.")] = False,

@@ -21,7 +21,7 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def table_of(values: dict[str, Any]) -> Table:
-    """Names and values, one a line."""
+    """Names and values, one per line."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")

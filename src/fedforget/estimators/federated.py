@@ -66,35 +66,35 @@ class FederatedKMeans(CentreEstimator):
     n_clusters : int, default=8
         Number of clusters K.
     bounds : (low, high) or one such pair per feature, default=None
-        The public box that all records lie in.  Left out, it is inferred from the first data, with
-        a warning: inferred bounds keep a trace of records that are forgotten later.
+        The public box in which all records lie.  If it is left out, it is inferred from the first
+        data, with a warning: inferred bounds keep a trace of records that are forgotten later.
     scale : {"none", "box"}, default="none"
         ``"none"`` clusters values as they are; ``"box"`` maps each feature to [0, 1] by its bounds.
     step : float, default=None
         Width of a grid bin, as a fraction of the widest feature (of each feature for ``"box"``).
-        Left out, 1/√n is inferred, with the same warning.
+        If it is left out, 1/√n is taken, with the same warning.
     shift : bool, default=False
         Shift the grid by a public random part of a step in each feature.
     clip : bool, default=False
         Move values outside the bounds to the border instead of refusing them.
     local_clusters : int or mapping from client to int, default=None
-        How many clusters a client reports; K if left out.  More give a better model and are drawn
-        again more often.
+        How many clusters a client reports; K if left out.  More of them give a better model, but
+        make clients draw seeds again more often.
     representatives : {"means", "seeds", "lloyd"}, default="means"
         What stands for a local cluster: the mean of its records, or the seed (a record) itself.
         With ``"lloyd"`` each client runs K-means of its own, the better of two starts of K-means++
         and Lloyd's iteration, and reports its centres: the paper's complete client training.  The
         model is better, and forgetting takes longer, but is exact all the same.
     min_cell : int, default=1
-        Least size of a cluster that a client reports.  While one is smaller, the smallest (of
-        equals, the last drawn) is dissolved, and its records go to the nearest that remains.
+        Least size of a cluster that a client reports.  While some cluster is smaller, the smallest
+        one (of equals, the last drawn) is dissolved, and its records go to the nearest one left.
     min_records : int, default=1
         A client with fewer records reports nothing.
     count_step : int, default=1
         Clients round sizes to multiples of this, halves upwards.
     published_step : float, default=None
-        Where given, the model is the one that may be published: its centres are rounded to a public
-        grid of this step, which is a fraction as ``step`` is.
+        If it is given, the model is the one that may be published: its centres are rounded to a
+        public grid of this step, which is a fraction like ``step``.
     aggregation : {"plain", "scma", "secure", "centroids"}, default="plain"
         ``"plain"`` adds the histograms up in the clear; ``"scma"`` adds up their encodings and
         decodes the sum; ``"secure"`` runs the whole protocol, in which the server sees masked
@@ -111,12 +111,12 @@ class FederatedKMeans(CentreEstimator):
     n_init : int, default=10
         Restarts at the server.
     max_iter : int, default=300
-        Most Lloyd iterations of a restart; at the clients, too, where they iterate.
+        The most Lloyd iterations of a restart; with ``"lloyd"`` also at the clients.
     tol : float, default=0.0
-        Stop, likewise, when the squared shifts of all centres together are at most this, relative
-        to the mean variance of a feature; 0 iterates until no label changes.
+        The iteration also ends when the squared shifts of all centres add up to at most ``tol``
+        times the mean variance of the features.  With 0 it ends when no label changes.
     n_jobs : int, default=None
-        Clients that work at a time, in threads.  The result is the same for any number.
+        How many clients work at a time, in threads.  The model does not depend on it.
     random_state : int, RandomState or None, default=None
         Source of the clients' secrets and of the public seed.
 

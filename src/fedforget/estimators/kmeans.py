@@ -36,9 +36,9 @@ MOST_RECORDS = 2**30
 class KMeans(OwnerEstimator):
     """K-means that forgets exactly: K-means++ seeds, then Lloyd's iteration.
 
-    ``forget`` and ``learn`` leave, bit for bit, the model of a fresh fit on the records that are
-    then held, with the same ``random_state``; they take a small part of its time, because what the
-    last run did is kept and only what changes is followed.
+    After ``forget`` and ``learn`` the model equals, bit for bit, that of a fresh fit on the records
+    that are then held, with the same ``random_state``.  They take a small part of its time, because
+    what the last run did is kept, and only what changes is followed.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ class KMeans(OwnerEstimator):
         The most memory that is kept to forget quickly.  Restarts that do not fit are run again
         with each change.  The model does not depend on it.
     n_jobs : int or None, default=None
-        Number of threads, as in scikit-learn; they share the restarts, where there are several and
-        these keep margins (docs/replay.md).  The model does not depend on it.
+        Number of threads, as in scikit-learn.  They share the restarts, if there are several and
+        if these keep margins (docs/replay.md).  The model does not depend on it.
     random_state : int, RandomState or None, default=None
         Source of the owner's secret.  An integer makes fits repeatable.
 
@@ -79,10 +79,10 @@ class KMeans(OwnerEstimator):
     Notes
     -----
     Records are rounded before they are clustered: per feature, to 28 bits or more of its largest
-    magnitude among the records present; magnitudes below 2^-932 count as zero
-    (:class:`~fedforget.clustering.rounding.Rounding` has the definition).  So sums are exact and
-    know no order.  A cluster that loses all its records keeps its last centre; scikit-learn moves
-    such a centre to a far record.
+    magnitude among the records present; magnitudes below 2^-932 count as zero (docs/math.md,
+    section 10, has the definition).  So sums are exact and do not depend on the order.  A cluster
+    that loses all its records keeps its last centre; scikit-learn moves such a centre to a far
+    record.
 
     What a removal costs depends on the data.  Where clusters are apart, it takes a small part of a
     fit.  Where they overlap everywhere, one record less can change the whole later course of

@@ -168,7 +168,7 @@ class Codec:
         Parameters
         ----------
         bins : array-like of int, shape (n, n_features)
-            One bin a row, from 0 on; equal rows add up.
+            One bin per row, counted from 0.  Counts of equal rows add up.
         counts : array-like of int, shape (n,)
 
         Returns
@@ -198,7 +198,7 @@ class Codec:
             return np.empty((0, levels.size), np.int64), np.empty(0, np.int64)
         if rows.ndim != 2 or rows.shape[1] != levels.size:
             raise ValueError(
-                f"bins must have one row a bin and {levels.size} columns, got shape {rows.shape}"
+                f"bins must have one row per bin and {levels.size} columns, got shape {rows.shape}"
             )
         if numbers.shape != rows.shape[:1]:
             raise ValueError(
@@ -253,8 +253,8 @@ class Codec:
         Raises
         ------
         DecodeError
-            If it is not such a sum; a wrong multiset is never returned, but for a chance of about
-            2⁻¹²⁰ (docs/math.md).
+            If it is not such a sum.  A wrong multiset is never returned, except with a chance of
+            about 2⁻¹²⁰ (docs/math.md).
         """
         syndromes, sums, checks = self._parts(self._checked_vector(vector))
         entered = kernels.enter(syndromes)
@@ -328,7 +328,7 @@ class Codec:
     # -- the wire ------------------------------------------------------------------------------
 
     def pack(self, vector: npt.ArrayLike) -> bytes:
-        """A vector as bytes: the digest, then 62 bits an element, the lowest bit first."""
+        """A vector as bytes: the digest, then 62 bits per element, the lowest bit first."""
         array = self._checked_vector(vector)
         packed: bytes = kernels.pack(array).astype("<u8").tobytes()
         return self.digest + packed[: self.packed_bytes - DIGEST_BYTES]
@@ -369,7 +369,7 @@ def add(a: Elements, b: Elements) -> Elements:
 
 
 def next_capacity(error: DecodeError, capacity: int, full: int) -> int:
-    """The capacity to try after ``error`` at ``capacity``: twice as much, ``full`` at the most.
+    """The capacity to try after ``error`` at ``capacity``: twice as much, at most ``full``.
 
     Raises
     ------

@@ -1,0 +1,196 @@
+"""What a release must pass: ``make release-check``.
+
+Builds wheel and sdist, installs each into a clean environment of every Python that is there, and
+runs ``fedforget demo`` from the wheel.  Writes the licences of what is installed and a list of
+components (SBOM, CycloneDX) to ``build/release``, and looks for known vulnerabilities where it can.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "build" / "release"
+CANDIDATES = ("python3.11", "python3.12", "python3.13", "python3.14")
+UNREACHABLE = re.compile(
+    r"connection|resolve|timed? ?out|network|proxy|max retries|unreachable|forbidden|ssl", re.I
+)
+
+# Runs in the environment that is looked at, which has none of our tools.
+LICENCES = """
+import json
+from importlib.metadata import distributions
+
+def licence(data):
+    stated = data.get("License-Expression") or (data.get("License") or "").split("\\n")[0]
+    classifiers = [c for c in data.get_all("Classifier") or () if c.startswith("License")]
+    known = [c.split(" :: ")[-1] for c in classifiers]
+    return stated if 0 < len(stated) < 60 else ", ".join(known) or "not stated"
+
+rows = sorted((d.metadata["Name"], d.version, licence(d.metadata)) for d in distributions())
+print(json.dumps(rows))
+"""
+
+
+class Audit(NamedTuple):
+    """What is known about vulnerabilities: how many, or why that could not be looked up."""
+
+    checked: bool
+    vulnerable: list[str]
+    reason: str = ""
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    """What a command prints; if it fails, everything ends here."""
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def pythons() -> dict[str, str]:
+    """The Pythons of this machine that a release is for, by version; this one comes first."""
+    found: dict[str, str] = {}
+    managed = sorted(str(path) for path in Path.home().glob(".pyenv/versions/*/bin/python"))
+    for name in (sys.executable, *CANDIDATES, *managed):
+        path = shutil.which(name)
+        program = "import sys; print('%d.%d' % sys.version_info[:2])"
+        # A name on the path may be a stand-in for a Python that is not there.
+        done = path and subprocess.run([path, "-c", program], capture_output=True, text=True)
+        if path and done and done.returncode == 0 and f"python{done.stdout.strip()}" in CANDIDATES:
+            found.setdefault(done.stdout.strip(), path)
+    return found
+
+
+def built(folder: Path) -> tuple[Path, Path]:
+    """Wheel and sdist, freshly built."""
+    run(sys.executable, "-m", "build", "--outdir", folder)
+    [wheel], [sdist] = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def environment(python: str, folder: Path, what: str) -> Path:
+    """A clean environment in which something is installed; returns its Python."""
+    run(python, "-m", "venv", folder)
+    inside = folder / "bin" / "python"
+    constraints = ROOT / "constraints.txt"
+    run(
+        inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", constraints, what
+    )
+    run(inside, "-m", "pip", "check")
+    return inside
+
+
+def try_out(inside: Path, folder: Path, *, demo: bool) -> None:
+    """The command line, away from the checkout."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    command = inside.parent / "fedforget"
+    assert run(command, "--version", cwd=folder).strip() == f"fedforget {version}"
+    where = run(inside, "-c", "import fedforget; print(fedforget.__file__)", cwd=folder)
+    assert str(inside.parents[1]) in where, f"not the installed package: {where}"
+    if demo:
+        figures = json.loads(run(command, "demo", "--out", folder / "demo", "--json", cwd=folder))
+        assert all(step["exact"] for step in figures["steps"]), figures
+
+
+def licences(inside: Path) -> list[tuple[str, str, str]]:
+    """Name, version and licence of everything that is installed."""
+    return [tuple(row) for row in json.loads(run(inside, "-c", LICENCES))]
+
+
+def as_table(rows: list[tuple[str, str, str]]) -> str:
+    lines = [f"| {name} | {version} | {licence} |" for name, version, licence in rows]
+    return "\n".join(["| package | version | licence |", "|---|---|---|", *lines]) + "\n"
+
+
+def components(inside: Path, target: Path) -> int:
+    """Write the SBOM of an environment; returns how many components it lists."""
+    run(
+        *(sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"),
+        *("--of", "JSON", "-o", target, inside),
+    )
+    listed = json.loads(target.read_text(encoding="utf-8"))["components"]
+    assert {"numpy", "numba", "cryptography"} <= {one["name"].lower() for one in listed}
+    return len(listed)
+
+
+def audit(inside: Path) -> Audit:
+    """Known vulnerabilities of an environment.  A network that refuses is no failure."""
+    packages = run(inside, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    done = subprocess.run(
+        [sys.executable, "-m", "pip_audit", "--path", packages, "-f", "json", "--timeout", "15"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return judged(done.returncode, done.stdout, done.stderr)
+
+
+def judged(status: int, output: str, errors: str) -> Audit:
+    """What the answer of pip-audit means."""
+    try:
+        listed = json.loads(output)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        reason = next((s for s in reversed(errors.strip().splitlines()) if s), "no answer")
+        if UNREACHABLE.search(errors):
+            return Audit(False, [], reason[:200])
+        sys.exit(f"pip-audit failed with status {status}:\n{errors}")
+    found = [
+        f"{one['name']} {one['version']}: {hole['id']}"
+        for one in listed
+        for hole in one.get("vulns", ())
+    ]
+    return Audit(True, found)
+
+
+def main() -> None:
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    wheel, sdist = built(OUT)
+    print(f"built {wheel.name} and {sdist.name}")
+    found = pythons()
+    missing = [name for name in CANDIDATES if name.removeprefix("python") not in found]
+    for version, python in found.items():
+        with tempfile.TemporaryDirectory(prefix="fedforget-release-") as name:
+            folder = Path(name)
+            inside = environment(python, folder / "wheel", f"{wheel}[bench]")
+            try_out(inside, folder, demo=True)
+            print(f"Python {version}: the wheel is installed and its demo is exact")
+            try_out(environment(python, folder / "sdist", str(sdist)), folder, demo=False)
+            print(f"Python {version}: the sdist is installed and starts")
+            if python == next(iter(found.values())):
+                look_into(inside)
+    if missing:
+        print(f"not on this machine, so not tried: {', '.join(missing)}")
+
+
+def look_into(inside: Path) -> None:
+    """Licences, components and vulnerabilities of what the wheel brings."""
+    rows = licences(inside)
+    (OUT / "licences.md").write_text(as_table(rows), encoding="utf-8")
+    unclear = [name for name, _, licence in rows if licence == "not stated"]
+    print(f"licences of {len(rows)} packages: build/release/licences.md")
+    if unclear:
+        print(f"  no licence is stated by: {', '.join(unclear)}")
+    print(f"SBOM of {components(inside, OUT / 'sbom.json')} components: build/release/sbom.json")
+    result = audit(inside)
+    if not result.checked:
+        print(f"vulnerabilities were NOT checked, the service cannot be reached: {result.reason}")
+    elif result.vulnerable:
+        sys.exit("known vulnerabilities:\n  " + "\n  ".join(result.vulnerable))
+    else:
+        print("no known vulnerabilities")
+
+
+if __name__ == "__main__":
+    main()
