@@ -17,6 +17,7 @@ from test_guide import fits, typed
 CONSOLE_ELSEWHERE = {
     "docs/guide.md": "tests/test_guide.py",
     "docs/operate.md": "tests/test_guide.py",
+    "docs/data.md": "tests/test_data_page.py",
 }
 """Console blocks that another test runs, because they need patients or a federation beforehand."""
 

@@ -18,11 +18,10 @@ from rich import markup
 from rich.console import Console
 from test_parties import in_process, quick_answer, set_up
 
-from fedforget.cli import client_commands as client_commands
 from fedforget.cli import given_files as receipt_commands
 from fedforget.cli import round_command as round_commands
 from fedforget.cli.charts import strip
-from fedforget.cli.console import listed, plain_errors, safe
+from fedforget.cli.console import ask, listed, plain_errors, safe
 from fedforget.cli.words import table_of
 from fedforget.errors import FedforgetError
 from fedforget.pages.templates import macro, render
@@ -247,7 +246,7 @@ def test_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(typer, "confirm", lambda question, abort: asked.append(question))
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    client_commands._ask(f"Erase 1 record of {CLEAR}?", False)
+    ask(f"Erase 1 record of {CLEAR}?", False)
     assert asked == [r"Erase 1 record of \x1b[2J\x1b[H?"]
 
 
@@ -302,7 +301,7 @@ def test_what_a_round_found_is_shown_and_never_obeyed(
         "refused": {evil: evil},
         "findings": [evil],
     }
-    monkeypatch.setattr(round_commands, "run", lambda *_: result)
+    monkeypatch.setattr(round_commands, "run", lambda *_, **__: result)
     monkeypatch.setattr(round_commands, "_waiting_to_leave", lambda _: [evil])
     round_commands.run_round(Path("s"), [], False, False)
     shown = capsys.readouterr().out
@@ -311,7 +310,7 @@ def test_what_a_round_found_is_shown_and_never_obeyed(
     assert r"Waits to leave: [/]\x1b[2J" in shown
     assert r"Found: [/]\x1b[2J" in shown
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RoundAbortedError("no", findings=[Finding((evil,), evil)])
 
     monkeypatch.setattr(round_commands, "run", fail)

@@ -112,7 +112,7 @@ def test_no_command_is_forgotten_here() -> None:
     def names(app: Any) -> set[str]:
         return {one.name or one.callback.__name__ for one in app.registered_commands}
 
-    changing = {"init", "enrol"}
+    changing = {"init", "enrol", "amend"}
     assert names(server_commands.app) == {*SERVER_COMMANDS, *changing}
-    own = {"init", "join", "import", "forget", "leave", "recover", "approve", "labels"}
+    own = {"init", "join", "import", "sync", "forget", "leave", "recover", "approve", "labels"}
     assert names(client_commands.app) == {*CLIENT_COMMANDS, *own}

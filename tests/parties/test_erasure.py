@@ -342,6 +342,6 @@ def test_replacing_erases_the_old_values(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "again.npz", ids, new)
     with open_client(world.client("aarhus")) as party:
         done = party.import_table(table(path, FEATURES), replace=True)
-        assert done == {"added": 5, "replaced": 5, "kept_out": 0, "records": 35}
+        assert done.items() >= {"added": 5, "replaced": 5, "kept_out": 0, "records": 35}.items()
         assert party.audit().passed
     assert not found_in(all_bytes(world.client("aarhus")), traces([], old))

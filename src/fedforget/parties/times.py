@@ -84,7 +84,6 @@ class Times:
             else {
                 "round": last.round,
                 "time": _text(last.time),
-                "seconds_ago": self.ago(last.time),
             },
             "members_missing": [
                 {
