@@ -17,6 +17,7 @@ from sites import memory_folder
 
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.disclosure import preset
+from fedforget.parties.folders import write_private
 from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.protocol.keys import AgreementKey
@@ -141,7 +142,7 @@ def test_a_trial_has_rules_and_a_policy_stays_at_its_site(fresh: World) -> None:
     assert (counts % 5 == 0).all()
     # Held back for an approval, which nobody is told of; then approved.
     policy = fresh.client("client-0") / "policy.toml"
-    policy.write_text("approval = true\n", encoding="utf-8")
+    write_private(policy, b"approval = true\n")
     fresh.forget("client-0", *range(0, 32, 4))
     before = fresh.run().committed
     assert before["changed_bins"] == 0
@@ -152,7 +153,7 @@ def test_a_trial_has_rules_and_a_policy_stays_at_its_site(fresh: World) -> None:
     with open_client(fresh.client("client-0")) as client:
         assert len(client.store.receipts()) == 1
     # What a policy forbids is for the site's own log.
-    policy.write_text("least_members = 77\n", encoding="utf-8")
+    write_private(policy, b"least_members = 77\n")
     run = fresh.run()
     assert "client-0" not in run.committed["participants"]
     told = json.dumps(run.events)
