@@ -30,7 +30,7 @@ from fedforget.parties.errors import ClientError
 from fedforget.parties.gate import Gate
 from fedforget.parties.imports import note_import
 from fedforget.parties.log import now
-from fedforget.parties.sources import Source
+from fedforget.parties.sources import ROWS_AT_A_TIME, Source
 from fedforget.parties.store import (
     Clusters,
     EncodedIds,
@@ -51,6 +51,9 @@ EXAMPLES = 5
 
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
 _NUMBER = re.compile(r"\d{1,18}")
+_FEW = 8
+"""Changes are few if they are at most one eighth of the records; these are in memory twice."""
+
 _NOWHERE = np.empty(0, dtype=np.int64)
 
 Progress = Callable[[int], None]
@@ -260,6 +263,11 @@ class Comparison:
             self._places.append(self._store.add(names, values[some]))
             self._hashed.append(Keys(keys.low[some], keys.high[some]))
 
+    def release(self) -> None:
+        """Let go of the records: a draw reads them all, and there is no room for them twice."""
+        self.values = np.empty((0, self.values.shape[1]))
+        self._index = IdIndex()
+
     @property
     def added(self) -> Known:
         """The rows of the new records in the store, and their keys."""
@@ -421,14 +429,17 @@ class Synchroniser:
         lost = _first_of(before.seed_ids, found.ids[gone])
         touched = int(np.count_nonzero(gone)) + len(rows)
         # There are no seeds while records do not fit an amended federation; those of a source do.
-        seeds_stand = bool(before.seed_ids) and lost is None and 2 * touched <= len(found.rows)
-        if seeds_stand and self._config.representatives != "lloyd":
+        seeds_stand = bool(before.seed_ids) and lost is None
+        few = _FEW * touched <= len(found.rows)
+        if few and seeds_stand and self._config.representatives != "lloyd":
             self._follow(found, before, gone, rows, keys)
         else:
             self._store.remove(found.rows[~found.seen], n_features)
-            self._store.set_values(found.rows[found.changed], found.values[found.changed])
-            # Drawing reads all records: there is no room for those that were held before.
-            found.values = found.values[:0]
+            changed = np.flatnonzero(found.changed)
+            for at in range(0, len(changed), ROWS_AT_A_TIME):
+                some = changed[at : at + ROWS_AT_A_TIME]
+                self._store.set_values(found.rows[some], found.values[some])
+            found.release()
             self._draw_afresh((rows, keys))
         other = _first_difference(before.seed_ids, self._store.clusters(n_features).seed_ids)
         steps = [step for step in (lost, other) if step is not None]
@@ -449,7 +460,7 @@ class Synchroniser:
             rows = np.concatenate([rows, some])
             more = keys_of_stored(self._secret, ids)
             keys = Keys(*(np.concatenate(two) for two in zip(keys, more, strict=True)))
-        found.values = found.values[:0]
+        found.release()
         if len(rows):
             owner.admit(rows, keys)
         self._store.set_clusters(clusters_of(owner.clusters))
