@@ -70,7 +70,8 @@ def check_next(ours: FederationFile, theirs: FederationFile) -> None:
     for key in _FIXED:
         if ours_now[key] != their_values[key]:
             raise FederationFileError(
-                f"this file does not belong to “{ours.name}”: {ours.difference(theirs)}"
+                f"another federation's file: this party belongs to “{ours.name}”:"
+                f" {ours.difference(theirs)}"
             )
     if theirs.version == ours.version + 1 and theirs.earlier == (*ours.earlier, _entry(ours)):
         return
