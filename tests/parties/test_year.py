@@ -28,6 +28,11 @@ from fedforget.runtime.timetable import Timetable, duration, time_of_day
 from fedforget.wall_clock import using
 from simulated_clock import SimulatedClock
 
+try:
+    from amending import amend_all
+except ImportError:  # this version cannot amend federations
+    amend_all = None
+
 BERLIN = ZoneInfo("Europe/Berlin")
 START = datetime(2026, 1, 1, tzinfo=BERLIN).astimezone(UTC)
 DAYS = 365
