@@ -243,6 +243,21 @@ def test_a_restored_server_waits_for_the_command_that_the_message_names(world: W
         assert not server.audit()["problems"]
 
 
+def test_a_server_that_has_lost_a_list_waits_though_others_could_go_on(world: World) -> None:
+    """Leaving out the one member that knows the list would make a second history."""
+    world.back_up("server")
+    with open_server(world.server) as server:
+        document = server.enrol(afresh=True)
+    world.join("evora", document)
+    world.restore("server")
+    told: list[dict[str, Any]] = []
+    rounds, before = DirectoryRounds(world.server, world.clients), attempts_of(world)
+    ending = Schedule(rounds, None, SimulatedClock(START), tries=2, tell=told.append).run()
+    assert ending.exit_code == 4
+    assert "server recover" in of_kind(told, "failed")[0]["text"]
+    assert attempts_of(world) == before
+
+
 def test_a_set_that_was_signed_is_asked_for_again_with_all_of_it(world: World) -> None:
     """A round is cut off after members have signed; without one of them a sum would show it."""
 
