@@ -329,12 +329,10 @@ def test_a_year(tmp_path: Path) -> None:
     grown = bytes_of(world.server) - first["server"]
     kept = needed_by_the_server(world.server)
     assert grown < 2 * kept + slack, (grown, kept)
-    print("server", grown, kept, year.happened, len(year.nights), len(written), year.asked)
     for name in TOWNS:
         grown = bytes_of(world.client(name)) - first[name]
         kept = needed_by_a_client(world.client(name))
         assert grown < 2 * kept + slack, (name, grown, kept)
-        print(name, grown, kept)
 
     # The page of a year opens in a second; the first one loads what draws it.
     for folder in (world.server, world.client("aarhus")):
