@@ -15,6 +15,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from msgspec.structs import replace
 from sites import memory_folder
 
+from fedforget.parties.attempts import failures_since
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.disclosure import preset
 from fedforget.parties.folders import write_private
@@ -301,7 +302,10 @@ def test_too_few_are_left_and_the_next_run_succeeds(fresh: World) -> None:
     assert "client-2 and 1 more are missing" in run.error
     (aborted,) = run.of("aborted")
     assert aborted["findings"] == []
+    assert (aborted["missing"], aborted["person"]) == (["client-2", "client-3"], False)
     assert run.events[-1] == aborted
+    (failure,) = failures_since(fresh.server, None)
+    assert failure["cause"].startswith("client-2 and 1 more are missing")
     fresh.grid.nodes.update(gone)
     assert fresh.run().committed["round"] == 1
 
@@ -512,7 +516,7 @@ def test_a_restored_server_stops_and_recovers_by_command(world: World) -> None:
     assert run.error is not None
     assert "it was restored from a backup" in run.error
     assert "recover=true" in run.error
-    assert run.events[-1]["event"] == "failed"
+    assert (run.events[-1]["event"], run.events[-1]["person"]) == ("failed", True)
 
     # Away from a recovery is nobody: the round after it is a full one.
     twin = world.twin()

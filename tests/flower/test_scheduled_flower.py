@@ -26,7 +26,7 @@ from fedforget.runtime.flower import scheduled
 from fedforget.runtime.flower.app_folder import write_app
 from fedforget.runtime.flower.network import NetworkError
 from fedforget.runtime.flower.scheduled import FlowerRounds, need_of, server_of
-from fedforget.runtime.flower.simulation import NoCommitError
+from fedforget.runtime.flower.simulation import PROGRESS, NoCommitError, read_progress
 from fedforget.runtime.schedule import Need
 
 pytestmark = pytest.mark.usefixtures("flower")
@@ -72,6 +72,16 @@ def test_a_directory_in_use_is_waited_for(sites: Sites, monkeypatch: pytest.Monk
     assert outcome.need is Need.TIME
     assert "is in use" in outcome.text
     assert len(waited) > 2
+
+
+def test_a_run_is_followed_over_a_rotation(tmp_path: Path) -> None:
+    """logrotate puts the file aside in the middle of a run."""
+    path = tmp_path / PROGRESS
+    lines = [json.dumps({"event": str(number), "run": number % 2}) for number in range(6)]
+    path.with_name(PROGRESS + ".1").write_text("\n".join(lines[:3]) + "\n")
+    assert [one["event"] for one in read_progress(path, 1)] == ["1"]
+    path.write_text("\n".join(lines[3:]) + "\n")
+    assert [one["event"] for one in read_progress(path, 1)] == ["1", "3", "5"]
 
 
 # -- with Flower's processes -----------------------------------------------------------------------

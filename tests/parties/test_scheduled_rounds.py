@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,14 +20,17 @@ from typing import Any
 
 import pytest
 from party_world import FIVE, World
+from typer.testing import CliRunner
 
+from fedforget.cli import schedule_command
+from fedforget.cli.main import app
 from fedforget.parties.attempts import failures_since
 from fedforget.parties.client_party import open_client
 from fedforget.parties.database import StoreError
 from fedforget.parties.server_party import open_server
 from fedforget.parties.store import Store
 from fedforget.runtime.directory_rounds import DirectoryRounds
-from fedforget.runtime.schedule import Backoff, Ending, Need, Schedule
+from fedforget.runtime.schedule import Backoff, Ending, Need, Schedule, Stop
 from fedforget.runtime.timetable import Timetable, duration, time_of_day
 from fedforget.wall_clock import using
 from simulated_clock import SimulatedClock
@@ -238,6 +243,21 @@ def test_a_restored_server_waits_for_the_command_that_the_message_names(world: W
         assert not server.audit()["problems"]
 
 
+def test_a_server_that_has_lost_a_list_waits_though_others_could_go_on(world: World) -> None:
+    """Leaving out the one member that knows the list would make a second history."""
+    world.back_up("server")
+    with open_server(world.server) as server:
+        document = server.enrol(afresh=True)
+    world.join("evora", document)
+    world.restore("server")
+    told: list[dict[str, Any]] = []
+    rounds, before = DirectoryRounds(world.server, world.clients), attempts_of(world)
+    ending = Schedule(rounds, None, SimulatedClock(START), tries=2, tell=told.append).run()
+    assert ending.exit_code == 4
+    assert "server recover" in of_kind(told, "failed")[0]["text"]
+    assert attempts_of(world) == before
+
+
 def test_a_set_that_was_signed_is_asked_for_again_with_all_of_it(world: World) -> None:
     """A round is cut off after members have signed; without one of them a sum would show it."""
 
@@ -334,6 +354,62 @@ def test_nobody_else_has_to_wait_meanwhile(world: World) -> None:
     clock.at(START + timedelta(hours=2, minutes=30, seconds=20), held.release)
     nights(world, 1, clock, wait=60.0)
     assert opened == ["aarhus"]
+
+
+# -- an end that is asked for in a real round ------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["who", "advertise", "masked input", "consistency", "unmask"])
+def test_asked_to_end_in_a_round(world: World, stage: str) -> None:
+    """The directories are as after any cut, and the next round counts what this one did not."""
+    stop = Stop()
+    world.forget("aarhus", ["A-1"])
+
+    def tell(event: dict[str, Any]) -> None:
+        if event.get("stage") == stage:
+            stop.ask()
+
+    rounds = DirectoryRounds(world.server, world.clients)
+    ending = Schedule(rounds, NIGHTLY, SimulatedClock(START), stop=stop, tell=tell).run()
+    # What begins after the stage is the next one: from "consistency" on, the round is finished.
+    finished = stage in ("masked input", "consistency", "unmask")
+    assert ending == Ending(int(finished), Need.NOTHING if finished else Need.TIME)
+    world.round()
+    world.check_sums()
+    with open_client(world.client("aarhus")) as client:
+        assert len(client.store.receipts()) == 1
+
+
+def test_one_round_waits_for_a_directory_too(world: World) -> None:
+    """``fedforget round --wait``, without a schedule, by the machine's clock."""
+    held = Held(world.client("bologna"))
+    threading.Timer(0.5, held.release).start()
+    arguments = ["round", world.server, *world.clients, "--json", "--wait"]
+    done = CliRunner().invoke(app, [*map(str, arguments), "20s"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["participants"] == list(FIVE)
+    held = Held(world.client("bologna"))
+    done = CliRunner().invoke(app, [*map(str, arguments), "0s"])
+    held.release()
+    assert done.exit_code == 1
+    assert "is in use" in done.output
+
+
+def test_a_log_rotates_and_is_its_owners_alone(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_command, "LOG_BYTES", 600)
+    log = tmp_path / "logs" / "rounds.log"
+    log.parent.mkdir()
+    arguments = ["round", world.server, *world.clients, "--log", log]
+    for _ in range(8):
+        assert CliRunner().invoke(app, [*map(str, arguments)]).exit_code == 0
+    files = sorted(log.parent.iterdir())
+    assert len(files) > 2
+    for path in files:
+        assert path.stat().st_mode & 0o077 == 0
+        assert path.stat().st_size <= 600
+    assert "Round 9" in "".join(path.read_text() for path in files[:2]), "the newest are first"
 
 
 # -- as a process ----------------------------------------------------------------------------------

@@ -245,7 +245,6 @@ def _service(
     sections = {
         "Unit": [
             f"Description=fedforget: {_one_line(about)}",
-            "Documentation=man:systemd.service(5)",
             f"After={after}",
             "OnFailure=fedforget-alarm@%n.service",
         ],

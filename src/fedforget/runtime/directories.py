@@ -136,7 +136,7 @@ def run(
         ask_everybody(server.protocol, carrier)
         problem = server.behind(server.protocol.present.values())
         if problem is not None:
-            raise RoundError(problem)
+            raise RestoredServerError(problem)
         watch("who")
         try:
             committed = drive(server, kind, carrier, watch, ask=False)
@@ -249,7 +249,8 @@ def _opened_clients(
             client = stack.enter_context(open_client(folder))
             _check_federation(server, client, folder)
         except (FedforgetError, OSError) as error:
-            if unable is None or (patient and isinstance(error, FolderInUseError)):
+            waits = patient and isinstance(error, FolderInUseError)
+            if unable is None or waits or isinstance(error, RestoredServerError):
                 raise
             unable[str(folder)] = error
             continue
@@ -257,6 +258,10 @@ def _opened_clients(
             raise RoundError(f"{folder}: there are two clients named {client.name}")
         clients[client.name] = client
     return clients
+
+
+class RestoredServerError(RoundError):
+    """A member knows something that the server has lost; going on would make a second history."""
 
 
 class NotUpToDateError(RoundError):
@@ -276,7 +281,7 @@ def _check_federation(server: ServerParty, client: ClientParty, folder: Path) ->
             f" amended: run client join with version {theirs.version + 1} and its list"
         )
     if any(one.digest == ours.digest.hex() for one in theirs.earlier):
-        raise RoundError(
+        raise RestoredServerError(
             f"{client.name} has version {theirs.version} of the federation file, and this server"
             f" version {ours.version}: it was restored from a backup. Run `server amend --restore"
             f" {folder / 'federation.toml'}`, then `server recover`"
@@ -287,7 +292,7 @@ def _check_federation(server: ServerParty, client: ClientParty, folder: Path) ->
 def _check_list(server: ServerParty, client: ClientParty, name: str) -> None:
     listed, known = server.membership(), client.lists()[-1]
     if known.epoch > listed.epoch:
-        raise RoundError(
+        raise RestoredServerError(
             f"{name} knows epoch {known.epoch}; this server knows epoch {listed.epoch}: it was"
             " restored from a backup. Run `server recover`"
         )
