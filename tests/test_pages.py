@@ -21,10 +21,21 @@ CONSOLE_ELSEWHERE = {
 }
 """Console blocks that another test runs, because they need patients or a federation beforehand."""
 
+BEFORE = {"docs/how-to/check-a-receipt.md": "docs/tutorials/three-hospitals.md"}
+"""Pages that go on where another one ends."""
+
 NOT_RUN = {
     "docs/deploy.md": "needs three machines, nginx and certificates; tests/flower runs these steps",
 }
 """Pages with console blocks that no test can run, and why."""
+
+PLAIN_BLOCKS = {
+    "README.md": "make demo and make test set up the environment in which this test runs",
+    "CONTRIBUTING.md": "the same, and campaigns of minutes",
+    "docs/deploy.md": "drawings and messages",
+    "docs/results/README.md": "runs of minutes; tests/bench runs their pieces",
+}
+"""Pages with blocks in no language, which are not run, and why."""
 
 LONG_LINES = {"docs/guide.md", "docs/operate.md", "docs/threat-model.md", "docs/deploy.md"}
 """Pages whose lines are not checked yet."""
@@ -42,18 +53,24 @@ WITH_CODE = [page for page in pages() if runnable(page)]
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_blocks_of_a_page_run_one_after_the_other(page: str, tmp_path: Path) -> None:
     """Python blocks share their names; a console block must print what stands on the page."""
+    if page in BEFORE:
+        run_blocks(BEFORE[page], tmp_path)
+    run_blocks(page, tmp_path)
+
+
+def run_blocks(page: str, folder: Path) -> None:
     elsewhere = page in CONSOLE_ELSEWHERE or page in NOT_RUN
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page):
         if block.language == "python":
             # Line numbers in a traceback are those of the page.
             code = compile("\n" * (block.line - 1) + block.code, str(ROOT / page), "exec")
-            with contextlib.chdir(tmp_path), warnings.catch_warnings():
+            with contextlib.chdir(folder), warnings.catch_warnings():
                 warnings.simplefilter("error")
                 exec(code, names)
         elif block.language == "console" and not elsewhere:
             for command, expected in commands_of(block.code):
-                printed = typed(tmp_path, command)
+                printed = typed(folder, command)
                 assert fits(printed, expected), f"{page}: {command}\n{printed}"
 
 
@@ -75,6 +92,8 @@ def test_the_lists_of_exceptions_are_up_to_date() -> None:
     for page, test in CONSOLE_ELSEWHERE.items():
         assert f'"{Path(page).name}"' in text_of(test), f"{test} does not run {page}"
     assert set(pages()) >= LONG_LINES
+    plain = {page for page in pages() for block in blocks(page) if not block.language}
+    assert plain == set(PLAIN_BLOCKS)
 
 
 @pytest.mark.parametrize("page", pages())

@@ -7,6 +7,7 @@ components (SBOM, CycloneDX) to ``build/release``, and looks for known vulnerabi
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -154,24 +155,29 @@ def judged(status: int, output: str, errors: str) -> Audit:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", metavar="VERSION", help="one version of Python, such as 3.12")
+    only = parser.parse_args().only
+    found = {known: path for known, path in pythons().items() if only in (None, known)}
+    if not found:
+        sys.exit(f"there is no Python {only} here")
+    missing = [name for name in CANDIDATES if name.removeprefix("python") not in found]
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     wheel, sdist = built(OUT)
-    print(f"built {wheel.name} and {sdist.name}")
-    found = pythons()
-    missing = [name for name in CANDIDATES if name.removeprefix("python") not in found]
+    print(f"built {wheel.name} and {sdist.name}", flush=True)
     for version, python in found.items():
         with tempfile.TemporaryDirectory(prefix="fedforget-release-") as name:
             folder = Path(name)
             inside = environment(python, folder / "wheel", f"{wheel}[bench]")
             try_out(inside, folder, demo=True)
-            print(f"Python {version}: the wheel is installed and its demo is exact")
+            print(f"Python {version}: the wheel is installed and its demo is exact", flush=True)
             try_out(environment(python, folder / "sdist", str(sdist)), folder, demo=False)
-            print(f"Python {version}: the sdist is installed and starts")
+            print(f"Python {version}: the sdist is installed and starts", flush=True)
             if python == next(iter(found.values())):
                 look_into(inside)
     if missing:
-        print(f"not on this machine, so not tried: {', '.join(missing)}")
+        print(f"not tried: {', '.join(missing)}")
 
 
 def look_into(inside: Path) -> None:
