@@ -558,7 +558,10 @@ def test_forgotten_ids_stay_out(study: Study) -> None:
     assert "2 ids wait to be forgotten" in study.error(*imported)
     assert "2 ids wait to be forgotten" in study.error(*imported, "--again")
     study.round()
-    assert study(*imported).items() >= {"added": 58, "replaced": 58, "kept_out": 2, "records": 58}.items()
+    assert (
+        study(*imported).items()
+        >= {"added": 58, "replaced": 58, "kept_out": 2, "records": 58}.items()
+    )
     assert "2 ids kept out: on the suppression list" in study.words(*imported)
     assert study(*imported, "--again")["records"] == 60
     assert study("client", "suppression", "aarhus")["ids"] == 0
