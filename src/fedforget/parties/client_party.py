@@ -133,10 +133,11 @@ class Audit:
 
 
 class ClientParty:
-    """An open client directory.  Use :func:`open_client`."""
+    """An open client directory.  Use :func:`open_client`, or to look at it ``reading``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, copy: bool = False) -> None:
         self.folder = folder
+        self._is_copy = copy
         self.identity = Identity(
             read_key(
                 folder / IDENTITY,
@@ -150,7 +151,7 @@ class ClientParty:
         self._protocol: ClientSide | None = None
         self.policy = SitePolicy.read(folder)
         # The store first: of a directory of an earlier version, it says what to do.
-        self.store = Store(folder / STORE)
+        self.store = Store(folder / STORE, copy=copy)
         try:
             path = folder / FEDERATION
             self.federation = FederationFile.read(path) if path.exists() else None
@@ -522,9 +523,10 @@ class ClientParty:
 
     @contextmanager
     def _suppression(self) -> Iterator[SuppressionList]:
-        suppression = SuppressionList(self.suppression_path, self._secret)
+        suppression = SuppressionList(self.suppression_path, self._secret, copy=self._is_copy)
         try:
-            self._settle(suppression)
+            if not self._is_copy:
+                self._settle(suppression)
             yield suppression
         finally:
             suppression.close()

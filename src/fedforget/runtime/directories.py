@@ -9,11 +9,19 @@ from typing import Any
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.round_progress import RoundProgress
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.messages import Kind
 from fedforget.protocol.server_stages import Outgoing
-from fedforget.runtime.driver import Committed, Watch, ask_everybody, drive
+from fedforget.runtime.driver import (
+    NOBODY,
+    Committed,
+    Onlooker,
+    Watch,
+    ask_everybody,
+    drive,
+)
 
 
 class RoundError(FedforgetError):
@@ -26,8 +34,11 @@ class Directories:
     A member that refuses is left out, and the reason is kept: it is the operator's to read.
     """
 
-    def __init__(self, clients: Mapping[str, ClientParty]) -> None:
+    def __init__(
+        self, clients: Mapping[str, ClientParty], onlooker: Onlooker = NOBODY
+    ) -> None:
         self._clients = clients
+        self._onlooker = onlooker
         self.refusals: dict[str, str] = {}
 
     def ask(self, question: bytes) -> Iterator[bytes]:
@@ -52,6 +63,7 @@ class Directories:
 
     def refused(self, name: str, error: ProtocolError) -> None:
         self.refusals[name] = str(error)
+        self._onlooker.refused(name, str(error))
 
 
 def run(
@@ -73,18 +85,19 @@ def run(
     with _opened(server_folder, client_folders) as (server, clients):
         for name, client in clients.items():
             _check_list(server, client, name)
-        carrier = Directories(clients)
-        ask_everybody(server.protocol, carrier)
-        problem = server.behind(server.protocol.present.values())
-        if problem is not None:
-            raise RoundError(problem)
-        watch("who")
-        try:
-            committed = drive(server, kind, carrier, watch, ask=False)
-        except FedforgetError as error:
-            if carrier.refusals:
-                raise RoundError(f"{error} ({_in_words(carrier.refusals)})") from error
-            raise
+        with RoundProgress(server_folder).shown(server.ledger().place.round + 1) as onlooker:
+            carrier = Directories(clients, onlooker)
+            ask_everybody(server.protocol, carrier, onlooker=onlooker)
+            problem = server.behind(server.protocol.present.values())
+            if problem is not None:
+                raise RoundError(problem)
+            watch("who")
+            try:
+                committed = drive(server, kind, carrier, watch, ask=False, onlooker=onlooker)
+            except FedforgetError as error:
+                if carrier.refusals:
+                    raise RoundError(f"{error} ({_in_words(carrier.refusals)})") from error
+                raise
         return summary(committed) | {"refused": carrier.refusals}
 
 
