@@ -242,16 +242,21 @@ def test_names_stay_text(kind: str, pages: dict[str, str]) -> None:
     assert "b" not in outline.tags
 
 
+SOME = {
+    "shell": "base.html", "live": None, "kind": "k", "made": "now", "version": "1",
+    "federation": None,
+}  # fmt: skip
+
+
 def test_whatever_is_not_markup_is_escaped() -> None:
-    values = {"kind": "k", "made": "now", "version": "1", "federation": None}
-    page = render("client.html", title="<x>", name='"<b>"', **values)
+    page = render("client.html", title="<x>", name='"<b>"', **SOME)
     assert "<title>&lt;x&gt;</title>" in page
     assert "<h1><bdi>&#34;&lt;b&gt;&#34;</bdi></h1>" in page
 
 
 def test_a_value_that_a_template_lacks_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="'name' is undefined"):
-        render("client.html", title="x", kind="k", made="now", version="1", federation=None)
+        render("client.html", title="x", **SOME)
 
 
 # -- safe to send ----------------------------------------------------------------------------------

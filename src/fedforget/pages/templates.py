@@ -49,6 +49,8 @@ def _environment() -> Environment:
         "figure": figure,
         "coordinate": _coordinate,
         "moment": _moment,
+        "clock": _clock,
+        "epoch": _epoch,
     }
     return environment
 
@@ -90,3 +92,17 @@ def _moment(text: str) -> str:
     with suppress(ValueError):
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S UTC}"
     return text
+
+
+def _clock(seconds: float) -> str:
+    """A time of this machine, in a form that people read.
+
+    >>> _clock(1893553445.25)
+    '2030-01-02 03:04:05 UTC'
+    """
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S UTC}"
+
+
+def _epoch(seconds: float) -> str:
+    """A time of this machine, for a script."""
+    return f"{seconds:.1f}"

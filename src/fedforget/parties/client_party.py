@@ -710,7 +710,7 @@ class ClientParty:
         """The membership lists that were adopted, in their order."""
         return [SignedMembership.parse(data).membership for data in self.store.lists_after(0)]
 
-    def _reportable(self) -> StoredClusters:
+    def reportable(self) -> StoredClusters:
         """The clusters that are stored, with the records."""
         clusters = self.store.clusters(self._n_features)
         records = self._records(len(clusters.seed_ids))
@@ -723,11 +723,11 @@ class ClientParty:
 
     def cells(self) -> Cells:
         """The clusters that the client reports, under the rules of the federation and the site."""
-        return self.reporting.cells_of(self._reportable())
+        return self.reporting.cells_of(self.reportable())
 
     def histogram(self) -> Histogram:
         """What the client would like to be counted with."""
-        return self.reporting.histogram_of(self._reportable())
+        return self.reporting.histogram_of(self.reportable())
 
     def _offered(self) -> Histogram | None:
         """What a round may take; None if it must do with what was counted last."""
@@ -739,7 +739,7 @@ class ClientParty:
     def preview(self) -> Preview:
         """What the next round would take, beside what was counted last."""
         federation, ledger = self._joined(), self.ledger()
-        clusters = self._reportable()
+        clusters = self.reportable()
         config = self.reporting
         cells, reported = config.cells_of(clusters), config.histogram_of(clusters)
         approved = self.store.get("approved") == digest_of_input(reported)

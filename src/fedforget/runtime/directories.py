@@ -34,9 +34,7 @@ class Directories:
     A member that refuses is left out, and the reason is kept: it is the operator's to read.
     """
 
-    def __init__(
-        self, clients: Mapping[str, ClientParty], onlooker: Onlooker = NOBODY
-    ) -> None:
+    def __init__(self, clients: Mapping[str, ClientParty], onlooker: Onlooker = NOBODY) -> None:
         self._clients = clients
         self._onlooker = onlooker
         self.refusals: dict[str, str] = {}

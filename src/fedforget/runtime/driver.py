@@ -184,9 +184,7 @@ def drive(
     return Committed(place.round, result, place.model, traffic, findings)
 
 
-def _catch_up(
-    server: ServerSide, carrier: Carrier, traffic: Traffic, onlooker: Onlooker
-) -> None:
+def _catch_up(server: ServerSide, carrier: Carrier, traffic: Traffic, onlooker: Onlooker) -> None:
     """Bring commits to members who need them now, and ask those again who want to leave."""
     waiting = {
         name
