@@ -74,6 +74,7 @@ class Mark:
     x, y : where the mark stands.
     at_x, at_y : where the centre is; a line leads there if the mark had to give way to others.
     size_at : (x, y, anchor) of its size, None if there is no room for it.
+    numbered : whether there is room for its number.
     """
 
     x: float
@@ -82,6 +83,7 @@ class Mark:
     at_x: float
     at_y: float
     size_at: tuple[float, float, str] | None
+    numbered: bool = True
 
     @property
     def moved(self) -> bool:
@@ -138,15 +140,21 @@ def place_marks(
     """Marks that do not cover each other, and sizes where they cover neither marks nor sizes.
 
     Earlier clusters keep their places.  A mark that would cover another moves to the nearest free
-    place of a spiral around its centre; where all are taken, it stays where it is.
+    place of a spiral around its centre; where all are taken, it is a dot without a number.
     """
-    places: list[tuple[float, float]] = []
+    places: list[tuple[float, float] | None] = []
+    held: list[tuple[float, float]] = []
     for x, y in centres:
-        places.append(_free_place(x, y, places, width, height))
-    taken = [_box(x, y, "middle", MARK_RADIUS) for x, y in places]
+        free = _free_place(x, y, held, width, height)
+        places.append(free)
+        held += [] if free is None else [free]
+    taken = [_box(x, y, "middle", MARK_RADIUS) for x, y in held]
     marks = []
-    for (at_x, at_y), (x, y), cluster in zip(centres, places, clusters, strict=True):
-        size_at = None
+    for (at_x, at_y), free, cluster in zip(centres, places, clusters, strict=True):
+        if free is None:
+            marks.append(Mark(at_x, at_y, cluster, at_x, at_y, None, numbered=False))
+            continue
+        (x, y), size_at = free, None
         if len(clusters) <= MOST_NUMBERED:
             reach = _LETTER * len(f"{cluster.size:,}")
             size_at = _free_side(x, y, reach, taken, width, height)
@@ -156,8 +164,8 @@ def place_marks(
 
 def _free_place(
     x: float, y: float, taken: Sequence[tuple[float, float]], width: float, height: float
-) -> tuple[float, float]:
-    """The place nearest to a point at which a mark touches no other."""
+) -> tuple[float, float] | None:
+    """The place near a point at which a mark touches no other, the nearest first."""
     for step in range(400):
         away = 3.0 * math.sqrt(step)
         angle = step * _TURN
@@ -168,7 +176,7 @@ def _free_place(
         )
         if (inside or not step) and all(math.dist(one, other) >= _APART for other in taken):
             return one
-    return x, y
+    return None
 
 
 Box = tuple[float, float, float, float]
@@ -316,10 +324,13 @@ _BETWEEN = 6.0
 
 @dataclass(frozen=True)
 class Label:
-    """A text under or above a bar; ``roomy`` if a phone has no room for it."""
+    """A text under or above a bar, at a place in per cent of the chart's width.
+
+    ``roomy`` if a phone has no room for it.
+    """
 
     text: str
-    middle: float
+    place: float
     anchor: str
     roomy: bool
 
@@ -389,7 +400,7 @@ def columns(title: str, shown: Sequence[Column]) -> Columns:
         )
     middles = [bar.middle for bar in bars]
     values = fitting([f"{one.height:,}" for one in shown], middles)
-    tops = {bar.middle: bar.top - bar.missing - 5.0 for bar in bars}
+    tops = [bar.top - bar.missing - 5.0 for bar in bars]
     # A date is written once, under the first round of the day.
     dates = [
         one.date if at == 0 or one.date != shown[at - 1].date else ""
@@ -400,20 +411,21 @@ def columns(title: str, shown: Sequence[Column]) -> Columns:
         title,
         _TOP + _ROOM + 0.5,
         bars,
-        [(one, tops[one.middle]) for one in values],
-        [row for row in rows if row],
+        [(label, tops[at]) for at, label in values.items()],
+        [list(row.values()) for row in rows if row],
     )
 
 
-def fitting(texts: Sequence[str], middles: Sequence[float]) -> list[Label]:
-    """The texts that fit into a row without touching each other, at places in per cent.
+def fitting(texts: Sequence[str], middles: Sequence[float]) -> dict[int, Label]:
+    """The texts that fit into a row without touching each other, by their numbers.
 
     First those that fit on a phone, from the right, because the newest matter most; then those
-    that fit between them on a wider screen.  A text that would stick out begins or ends at its
-    place.
+    that fit between them on a wider screen.  A text that would stick out begins or ends with
+    the chart.
 
-    >>> [(one.text, one.roomy) for one in fitting(["1", "2", "3"], [10.0, 13.0, 90.0])]
-    [('1', True), ('2', False), ('3', False)]
+    >>> found = fitting(["10", "11", "12"], [10.0, 14.0, 90.0])
+    >>> [(at, label.text, label.roomy) for at, label in found.items()]
+    [(0, '10', True), (1, '11', False), (2, '12', False)]
     """
     chosen: dict[int, Label] = {}
     for roomy, width in ((False, NARROW), (True, WIDE)):
@@ -424,20 +436,20 @@ def fitting(texts: Sequence[str], middles: Sequence[float]) -> list[Label]:
             span = _span(one, width)
             if not any(_touch(span, _span(other, width)) for other in chosen.values()):
                 chosen[at] = one
-    return [chosen[at] for at in sorted(chosen)]
+    return {at: chosen[at] for at in sorted(chosen)}
 
 
 def _label(text: str, middle: float, roomy: bool, width: float) -> Label:
-    half = len(text) * _CHARACTER / 2
-    # Measured on a phone in any case, so that the anchor is right at every width.
-    place = middle * (NARROW if not roomy else width) / 100
-    end = NARROW if not roomy else width
-    anchor = "start" if place < half else "end" if place > end - half else "middle"
-    return Label(text, middle, anchor, roomy)
+    half, place = len(text) * _CHARACTER / 2, middle * width / 100
+    if place < half:
+        return Label(text, 0.0, "start", roomy)
+    if place > width - half:
+        return Label(text, 100.0, "end", roomy)
+    return Label(text, middle, "middle", roomy)
 
 
 def _span(label: Label, width: float) -> tuple[float, float]:
-    length, place = len(label.text) * _CHARACTER, label.middle * width / 100
+    length, place = len(label.text) * _CHARACTER, label.place * width / 100
     left = {"start": place, "middle": place - length / 2, "end": place - length}[label.anchor]
     return left, left + length
 
@@ -485,4 +497,4 @@ def curve(losses: Sequence[tuple[int, float]], chosen: int) -> Curve:
         for at, (n_clusters, loss) in enumerate(losses)
     ]
     labels = fitting([str(one.n_clusters) for one in points], [one.x for one in points])
-    return Curve(points, labels, _TOP + _ROOM + 8.0)
+    return Curve(points, list(labels.values()), _TOP + _ROOM + 8.0)

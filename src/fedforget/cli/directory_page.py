@@ -63,12 +63,14 @@ def page_of(kind: Kind, values: dict[str, Any], live: dict[str, Any] | None = No
     ``live`` is what only a live page knows; without it, the page is a whole document that needs
     nothing else.
     """
+    now = datetime.now(UTC)
     return render(
         f"{kind}.html",
         shell="base.html" if live is None else "bare.html",
         title=f"{values['name']}: {kind}",
         kind=kind,
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        now=now,
+        made=now.isoformat(timespec="seconds"),
         version=__version__,
         live=live,
         **values,

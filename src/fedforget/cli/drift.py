@@ -50,10 +50,10 @@ class DriftRow:
     Attributes
     ----------
     round : the round, or the first and the last of several.
-    most : the cluster that moved most; None if the clusters cannot be compared.
+    most : the cluster that moved most; None if none did, or they cannot be compared.
     average : the mean of what the clusters moved, each in its own feature.
     changed : share of the records counted now whose nearest cluster is another one than before.
-    words : why there is nothing to compare.
+    words : why there is nothing to tell.
     """
 
     round: str
@@ -84,6 +84,8 @@ def drift(before: Centres, after: Centres, party: ServerParty) -> DriftRow:
     shares = np.divide(moved, ranges, out=np.zeros_like(moved), where=ranges > 0)
     largest = shares.max(axis=1)
     cluster, feature = np.unravel_index(int(shares.argmax()), shares.shape)
+    if not largest.max():
+        return DriftRow(number, after.time, words="no centre has moved")
     sizes = party.sizes()
     return DriftRow(
         number,

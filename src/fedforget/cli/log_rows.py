@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 Entry = dict[str, Any]
@@ -95,28 +95,6 @@ def presences(names: Sequence[str], rounds: Sequence[RoundRow]) -> dict[str, Pre
             missed,
         )
     return found
-
-
-def in_words(span: timedelta) -> str:
-    """How long something has lasted, roughly.
-
-    >>> in_words(timedelta(hours=30)), in_words(timedelta(seconds=59)), in_words(timedelta(days=3))
-    ('30 hours', '59 seconds', '3 days')
-    """
-    seconds = max(0, int(span.total_seconds()))
-    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}s"
-    return f"{seconds} second{'s' * (seconds != 1)}"
-
-
-def since(time: str | None, now: datetime) -> str | None:
-    """How long ago a time of the log was."""
-    if time is None:
-        return None
-    with suppress(ValueError):
-        return in_words(now - datetime.fromisoformat(time))
-    return None
 
 
 def trouble(log: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -187,6 +187,11 @@ def listening(address: str, port: int) -> socket.socket:
 def serve(live: LivePage, guard: Guard, where: Sequence[socket.socket]) -> None:
     """Serve until the process is told to stop (Ctrl-C, or SIGTERM)."""
     live.follow()
+    server_of(live, guard).run(sockets=list(where))
+
+
+def server_of(live: LivePage, guard: Guard) -> uvicorn.Server:
+    """What answers the requests."""
     config = uvicorn.Config(
         make_app(live, guard),
         # No log of requests: whoever looks is nobody's business, and a token must be in no log.
@@ -202,4 +207,4 @@ def serve(live: LivePage, guard: Guard, where: Sequence[socket.socket]) -> None:
         limit_concurrency=64,
         timeout_graceful_shutdown=2,
     )
-    uvicorn.Server(config).run(sockets=list(where))
+    return uvicorn.Server(config)

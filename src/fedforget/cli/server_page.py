@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from fedforget.cli.log_rows import (
     epochs_of,
     presences,
     rounds_of,
-    since,
     trouble,
 )
 from fedforget.cli.pictures import Checked, Picture, spread_around
@@ -39,7 +37,6 @@ class MemberRow:
     state: str
     counted: int | None
     last: Presence
-    ago: str | None
     is_missing: bool
 
 
@@ -60,7 +57,7 @@ def server_values(
     listed = lists[-1] if lists else None
     rounds = rounds_of(log)
     recent = rounds[-MOST_ROUNDS:]
-    members = _members(listed, status, rounds, datetime.now(UTC))
+    members = _members(listed, status, rounds)
     return {
         "name": party.federation.name,
         "identifier": party.federation.identifier,
@@ -71,7 +68,7 @@ def server_values(
         "published_step": party.config.published_step,
         "rounds": recent,
         "left_out": len(rounds) - len(recent),
-        "charts_of_rounds": _charts(recent, party.config.published_step is None),
+        "charts_of_rounds": charts_of(recent, party.config.published_step is None),
         "trouble": trouble(log)[-MOST_ROUNDS:],
         "listed": listed,
         "members": members,
@@ -96,7 +93,7 @@ def server_check(party: ServerParty) -> Checked:
     return Checked(True, words)
 
 
-def _charts(rounds: Sequence[RoundRow], shows_bins: bool) -> list[Columns]:
+def charts_of(rounds: Sequence[RoundRow], shows_bins: bool) -> list[Columns]:
     """Who took part in each round, and how many bins of the sum it changed if that may be seen."""
 
     def column(row: RoundRow, height: int, missing: int, what: str) -> Column:
@@ -128,7 +125,7 @@ def _charts(rounds: Sequence[RoundRow], shows_bins: bool) -> list[Columns]:
 
 
 def _members(
-    listed: Membership | None, status: dict[str, Any], rounds: Sequence[RoundRow], now: datetime
+    listed: Membership | None, status: dict[str, Any], rounds: Sequence[RoundRow]
 ) -> list[MemberRow]:
     """Those first who were missing in the last rounds."""
     if listed is None:
@@ -140,12 +137,10 @@ def _members(
         state = "suspended" if one.suspended else "takes part"
         missing = found.missed > 0 and not one.suspended
         if missing:
-            state = f"missing in the last {found.missed} rounds" if found.missed > 1 else (
-                "missing in the last round"
-            )  # fmt: skip
+            rounds_missed = "round" if found.missed == 1 else f"{found.missed} rounds"
+            state = f"missing in the last {rounds_missed}"
         counted = status["counted"].get(one.name)
-        ago = since(found.time, now)
-        rows.append(MemberRow(one.name, one.key.hex(), state, counted, found, ago, missing))
+        rows.append(MemberRow(one.name, one.key.hex(), state, counted, found, missing))
     return sorted(rows, key=lambda row: -row.last.missed if row.is_missing else 0)
 
 

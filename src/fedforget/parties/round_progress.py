@@ -70,6 +70,15 @@ class Progress(msgspec.Struct, frozen=True):
     def stage(self) -> StageProgress | None:
         return self.stages[-1] if self.stages else None
 
+    @property
+    def lost(self) -> dict[str, str]:
+        """Who did not answer in a stage that has ended, and in which one first."""
+        found: dict[str, str] = {}
+        for stage in self.stages[:-1]:
+            for name in stage.waiting_for:
+                found.setdefault(name, stage.title)
+        return found
+
 
 class RoundProgress:
     """Keeps the file while a round runs.

@@ -90,7 +90,7 @@
       if (answer.headers.get("X-Problem")) {
         tell("lost", decodeURIComponent(answer.headers.get("X-Problem")));
       } else {
-        seen.textContent = `live, as of ${new Date().toLocaleTimeString()}`;
+        seen.textContent = `live, as of ${new Date(Date.now() + ahead).toISOString().slice(11, 19)} UTC`;
         tell("fresh", "");
       }
     } catch (error) {
