@@ -71,7 +71,7 @@ def make_federation(
     rng = np.random.default_rng(3)
     file = FederationFile(
         "heart study",
-        "cd" * 16,
+        "7f3c9a51e2d84b06b1c5d0e8a64f2739",
         "00" * 32,
         ModelPart(
             clusters, 2 * clusters, "box", 0.01, False, "means", "weighted", 3, 50, "ab" * 16

@@ -117,13 +117,13 @@ def test_a_date_is_written_once_a_day() -> None:
     assert dates == ["2 Mar", "3 Mar"]
 
 
-def test_what_is_missing_is_drawn_hollow() -> None:
+def test_what_is_missing_is_drawn_pale() -> None:
     shown = [Column(3, "1", "2 Mar", "c0", missing=1), Column(4, "2", "2 Mar", "c0")]
     chart = columns("Members who took part", shown)
     assert [bar.missing > 0 for bar in chart.bars] == [True, False]
     tops = [bar.top - bar.missing for bar in chart.bars]
     assert tops[0] == pytest.approx(tops[1])
-    assert macro("charts.html", "columns")(chart).count('class="hollow"') == 1
+    assert macro("charts.html", "columns")(chart).count('class="lacking"') == 1
 
 
 Box = tuple[float, float, float, float]

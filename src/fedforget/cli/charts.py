@@ -234,6 +234,10 @@ def _frame(points: Floats) -> tuple[Callable[[Floats], Floats], float, float]:
 # -- profiles --------------------------------------------------------------------------------------
 
 
+DOTS_APART = 8.0
+"""In per cent of a strip, which is at least 270 pixels wide: a dot has 19."""
+
+
 def lanes(places: Sequence[float], apart: float) -> list[int]:
     """The lowest lane for each dot in which it touches no other, taken from the left.
 
@@ -291,7 +295,7 @@ def strip(
     """
     places = [100 * _share(value, low, high) for value in values]
     numbered = len(clusters) <= MOST_NUMBERED
-    lane_of = lanes(places, apart=7.0) if numbered else [0] * len(places)
+    lane_of = lanes(places, apart=DOTS_APART) if numbered else [0] * len(places)
     height = 18.0 * (1 + max(lane_of, default=0)) + 8.0
     marks = []
     for at, (place, lane, cluster) in enumerate(zip(places, lane_of, clusters, strict=True)):
@@ -399,8 +403,16 @@ def columns(title: str, shown: Sequence[Column]) -> Columns:
             )
         )
     middles = [bar.middle for bar in bars]
-    values = fitting([f"{one.height:,}" for one in shown], middles)
     tops = [bar.top - bar.missing - 5.0 for bar in bars]
+
+    def is_free(at: int, left: float, right: float) -> bool:
+        """Whether a value above its bar lies over no other bar; places are in per cent."""
+        return all(
+            bar.top - bar.missing > tops[at] or bar.left > right or bar.left + bar.width < left
+            for bar in bars
+        )
+
+    values = fitting([f"{one.height:,}" for one in shown], middles, is_free)
     # A date is written once, under the first round of the day.
     dates = [
         one.date if at == 0 or one.date != shown[at - 1].date else ""
@@ -416,12 +428,16 @@ def columns(title: str, shown: Sequence[Column]) -> Columns:
     )
 
 
-def fitting(texts: Sequence[str], middles: Sequence[float]) -> dict[int, Label]:
+def fitting(
+    texts: Sequence[str],
+    middles: Sequence[float],
+    is_free: Callable[[int, float, float], bool] = lambda at, left, right: True,
+) -> dict[int, Label]:
     """The texts that fit into a row without touching each other, by their numbers.
 
     First those that fit on a phone, from the right, because the newest matter most; then those
     that fit between them on a wider screen.  A text that would stick out begins or ends with
-    the chart.
+    the chart.  ``is_free`` says whether a text may stand from one place to another, in per cent.
 
     >>> found = fitting(["10", "11", "12"], [10.0, 14.0, 90.0])
     >>> [(at, label.text, label.roomy) for at, label in found.items()]
@@ -434,7 +450,8 @@ def fitting(texts: Sequence[str], middles: Sequence[float]) -> dict[int, Label]:
                 continue
             one = _label(texts[at], middles[at], roomy, width)
             span = _span(one, width)
-            if not any(_touch(span, _span(other, width)) for other in chosen.values()):
+            free = is_free(at, 100 * span[0] / width, 100 * span[1] / width)
+            if free and not any(_touch(span, _span(other, width)) for other in chosen.values()):
                 chosen[at] = one
     return {at: chosen[at] for at in sorted(chosen)}
 
