@@ -264,6 +264,25 @@ def test_a_servers_page_follows_rounds_and_their_drift(tmp_path: Path) -> None:
         assert "no centre has moved" in asked(port, "/content")[1]
 
 
+def test_a_page_shows_a_curve_and_what_is_overdue_if_somebody_knows(root: Path) -> None:
+    page = LivePage(
+        root / "server",
+        "server",
+        losses=lambda party: [(k, party.aggregate().total / k) for k in range(2, 6)],
+        overdue=lambda party: ["<b>Bologna has been missing for 9 days"],
+    )
+    end = time.monotonic() + 60
+    while 'id="curve"' not in (html := page.content().html):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert html.count('class="point') == 4
+    assert "3 clusters: loss 40" in html
+    assert "&lt;b&gt;Bologna has been missing for 9 days" in html
+    plain = LivePage(root / "server", "server").content().html
+    assert 'id="curve"' not in plain
+    assert "overdue" not in plain
+
+
 # -- the command -----------------------------------------------------------------------------------
 
 

@@ -65,6 +65,7 @@ def client_values(
         "receipts": [_receipt(one, federation) for one in party.store.receipts()],
         "disclosure": federation.disclosure,
         "preview": _preview(party, federation) if live else None,
+        "overdue": [],
     }
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fedforget.cli.charts import Curve, curve
 from fedforget.cli.client_page import client_check, client_values
 from fedforget.cli.directory_page import page_of
 from fedforget.cli.drift import Centres, DriftRow, centres_now, drift, latest_time
 from fedforget.cli.pictures import Checked
 from fedforget.cli.server_page import server_check, server_values
 from fedforget.errors import FedforgetError
+from fedforget.parties.client_party import ClientParty
 from fedforget.parties.reading import (
     Kind,
     State,
@@ -27,6 +30,12 @@ from fedforget.parties.reading import (
 from fedforget.parties.round_progress import STAGES, Seen, read_progress
 from fedforget.parties.server_party import ServerParty
 from fedforget.text import visible
+
+Losses = Callable[[ServerParty], Sequence[tuple[int, float]]]
+"""A number of clusters and the loss of its model, each; of a server that has a model."""
+
+Late = Callable[[ServerParty | ClientParty], Sequence[str]]
+"""What should have happened by now."""
 
 BEING_CHECKED = Checked(None, "being checked …")
 _MOST_DRIFT = 30
@@ -53,10 +62,15 @@ class LivePage:
     Parameters
     ----------
     folder, kind : the directory, and whose it is.
+    losses : gives the loss for each number of clusters, for the curve of a server's page; asked
+        after each audit, in the same thread.
+    overdue : says what should have happened by now, one text each.
     """
 
     folder: Path
     kind: Kind
+    losses: Losses | None = None
+    overdue: Late | None = None
     _since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _state: State | None = None
@@ -68,7 +82,7 @@ class LivePage:
 
     def __post_init__(self) -> None:
         check_readable(self.folder, self.kind)
-        self._checks = _Checks(self.folder, self.kind)
+        self._checks = _Checks(self.folder, self.kind, self.losses)
 
     def content(self) -> Content:
         """The page now.
@@ -87,10 +101,10 @@ class LivePage:
                     raise
                 problem = visible(error)
             seen = read_progress(self.folder) if self.kind == "server" else None
-            check = self._checks.of(self._values["_key"])
-            fresh = self._state, seen, check, int(time.monotonic() / _WORDS_LAST), problem
+            found = self._checks.of(self._values["_key"])
+            fresh = self._state, seen, found, int(time.monotonic() / _WORDS_LAST), problem
             if self._shown is None or self._shown[0] != fresh:
-                self._shown = fresh, self._rendered(seen, check, problem)
+                self._shown = fresh, self._rendered(seen, found, problem)
             return self._shown[1]
 
     def follow(self, every: float = 2.0) -> None:
@@ -111,11 +125,13 @@ class LivePage:
 
         threading.Thread(target=watch, name="follow", daemon=True).start()
 
-    def _rendered(self, seen: Seen | None, check: Checked, problem: str) -> Content:
+    def _rendered(self, seen: Seen | None, found: _Found, problem: str) -> Content:
         live = {"seen": seen, "stages": STAGES, "drift": self._drift, "since": self._since}
         values = {name: one for name, one in self._values.items() if name != "_key"}
         if "check" in values:
-            values["check"] = check
+            values["check"] = found.check
+        if self.kind == "server":
+            values["curve"] = found.curve
         html = page_of(self.kind, values, live)
         return Content(html, hashlib.sha256(html.encode()).hexdigest()[:32], problem)
 
@@ -126,12 +142,14 @@ class LivePage:
         if self.kind == "server":
             with read_server(self.folder) as server:
                 values = server_values(server, BEING_CHECKED)
+                values["overdue"] = list(self.overdue(server)) if self.overdue else []
                 self._follow_drift(server)
             # Between two entries of the log nothing changes that an audit looks at.
             key: object = values["status"]["log_head"], values["status"]["epoch"]
         else:
             with read_client(self.folder) as client:
                 values = client_values(client, BEING_CHECKED, live=True)
+                values["overdue"] = list(self.overdue(client)) if self.overdue else []
             key = state
         self._values, self._state = values | {"_key": key}, state
 
@@ -146,35 +164,49 @@ class LivePage:
         self._centres = now
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What takes long to find out about a state."""
+
+    check: Checked = BEING_CHECKED
+    curve: Curve | None = None
+
+
 class _Checks:
     """Audits in a thread of their own, one at a time, of the latest state alone."""
 
-    def __init__(self, folder: Path, kind: Kind) -> None:
-        self._folder, self._kind = folder, kind
-        self._found: tuple[object, Checked] | None = None
+    def __init__(self, folder: Path, kind: Kind, losses: Losses | None) -> None:
+        self._folder, self._kind, self._losses = folder, kind, losses
+        self._found: tuple[object, _Found] | None = None
         self._running = threading.Lock()
 
-    def of(self, key: object) -> Checked:
+    def of(self, key: object) -> _Found:
         """What an audit of a state said; begins one if there was none."""
         found = self._found
         if found is not None and found[0] == key:
             return found[1]
         if self._running.acquire(blocking=False):
             threading.Thread(target=self._check, args=(key,), name="audit", daemon=True).start()
-        return BEING_CHECKED
+        return _Found()
 
     def _check(self, key: object) -> None:
         try:
             if self._kind == "server":
                 with read_server(self._folder) as server:
-                    found = server_check(server)
+                    found = _Found(server_check(server), self._curve(server))
             else:
                 with read_client(self._folder) as client:
-                    found = client_check(client)
+                    found = _Found(client_check(client))
         except FedforgetError as error:
-            found = Checked(False, str(error))
+            found = _Found(Checked(False, str(error)))
         except Exception as error:
             # The page goes on; what is broken is not the directory.
-            found = Checked(False, f"the check itself failed: {type(error).__name__}")
+            words = f"the check itself failed: {type(error).__name__}"
+            found = _Found(Checked(False, words))
         self._found = key, found
         self._running.release()
+
+    def _curve(self, party: ServerParty) -> Curve | None:
+        if self._losses is None or not party.ledger().place.round:
+            return None
+        return curve(self._losses(party), party.config.n_clusters)

@@ -76,6 +76,7 @@ def server_values(
         "epochs": epochs_of(log),
         "rules": _rules(party, listed),
         "curve": curve,
+        "overdue": [],
     }
 
 
