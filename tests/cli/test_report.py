@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from browsing import SIZES, browser, tab
 from jinja2 import UndefinedError
 from matplotlib.image import imread
 from typer.testing import CliRunner
@@ -242,16 +242,21 @@ def test_names_stay_text(kind: str, pages: dict[str, str]) -> None:
     assert "b" not in outline.tags
 
 
+SOME = {
+    "shell": "base.html", "live": None, "kind": "k", "made": "now", "version": "1",
+    "federation": None,
+}  # fmt: skip
+
+
 def test_whatever_is_not_markup_is_escaped() -> None:
-    values = {"kind": "k", "made": "now", "version": "1", "federation": None}
-    page = render("client.html", title="<x>", name='"<b>"', **values)
+    page = render("client.html", title="<x>", name='"<b>"', **SOME)
     assert "<title>&lt;x&gt;</title>" in page
     assert "<h1><bdi>&#34;&lt;b&gt;&#34;</bdi></h1>" in page
 
 
 def test_a_value_that_a_template_lacks_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="'name' is undefined"):
-        render("client.html", title="x", kind="k", made="now", version="1", federation=None)
+        render("client.html", title="x", **SOME)
 
 
 # -- safe to send ----------------------------------------------------------------------------------
@@ -428,41 +433,39 @@ def test_errors_are_plain(folder: str, out: str, words: str, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def chromium() -> str:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        found = shutil.which(name)
-        if found is not None:
-            return found
-    pytest.skip("no chromium on PATH (Debian: apt-get install chromium)")
-
-
-def browse(chromium: str, folder: Path, *arguments: str) -> str:
-    """Run a browser without a window, a network or a profile of its own."""
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-    offline = ("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}")
-    command = [chromium, *options, *offline, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+def chromium() -> Iterator[Any]:
+    with browser() as found:
+        yield found
 
 
 @pytest.mark.parametrize("kind", ["server", "client"])
+@pytest.mark.parametrize(
+    ("size", "scheme", "background"), [("screen", "light", 255), ("phone", "dark", 20)]
+)
 def test_a_browser_shows_the_page(
-    kind: str, chromium: str, pages: dict[str, str], tmp_path: Path
+    kind: str,
+    size: str,
+    scheme: str,
+    background: int,
+    chromium: Any,
+    pages: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / "page.html"
     path.write_text(pages[kind], encoding="utf-8")
-    dom = browse(chromium, tmp_path, "--dump-dom", path.as_uri())
-    assert "Profiles" in dom
-    assert "&lt;script&gt;alert(1)" in dom
-    assert "<script" not in dom
-    for width, scheme, background in ((1280, 1, 255), (500, 0, 20)):
-        picture = tmp_path / f"{width}.png"
-        look = f"--blink-settings=preferredColorScheme={scheme}"
-        size = f"--window-size={width},1500"
-        browse(chromium, tmp_path, look, size, f"--screenshot={picture}", path.as_uri())
-        pixels = np.round(imread(picture)[..., :3] * 255).astype(int)
-        assert pixels.shape == (1500, width, 3)
-        assert pixels[2, 2, 0] == background
-        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
-        blank = (pixels == pixels[2, 2]).all(axis=2)
-        assert blank[:, -8:].all(), "something sticks out at the right"
-        assert (~blank).mean() > 0.02
+    with tab(chromium, size, scheme) as one:
+        one.page.goto(path.as_uri())
+        assert one.page.locator("#profiles h2").inner_text() == "Profiles"
+        assert "<script>alert(1)" in one.page.locator("body").inner_text()
+        assert one.page.locator("script").count() == 0
+        one.check()
+        assert one.asked == [path.as_uri()]
+        picture = tmp_path / "page.png"
+        one.page.screenshot(path=picture, full_page=True)
+    pixels = np.round(imread(picture)[..., :3] * 255).astype(int)
+    assert pixels.shape[1] == SIZES[size][0]
+    assert pixels[2, 2, 0] == background
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
+    blank = (pixels == pixels[2, 2]).all(axis=2)
+    assert blank[:, -8:].all(), "something sticks out at the right"
+    assert (~blank).mean() > 0.02

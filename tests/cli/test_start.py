@@ -130,7 +130,7 @@ def test_a_command_that_computes_does_load_numba(study: Path) -> None:
 
 # -- without what only draws or compares -----------------------------------------------------------
 
-EXTRAS = ("flwr", "matplotlib", "pandas", "polars")
+EXTRAS = ("flwr", "matplotlib", "pandas", "polars", "starlette", "uvicorn")
 ESTIMATORS = ("joblib", "scipy", "sklearn", "threadpoolctl")
 """What the estimators need, and a party does not."""
 
@@ -169,6 +169,8 @@ def test_the_parties_need_neither_extras_nor_scikit_learn(study: Path, tmp_path:
         (("demo",), "bench"),
         (("bench", "paper", "--quick"), "bench"),
         (("flower", "up"), "flower"),
+        (("server", "page", "server", "--serve"), "page"),
+        (("client", "page", "aarhus", "--serve"), "page"),
         (("simulate", "--dataset", "aarhus.csv"), "flower"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, tuple) else part,

@@ -47,6 +47,16 @@ def choices_at(party: ServerParty, numbers: list[int]) -> Choices:
     return path_of(party.model_config, party.aggregate(), numbers).choices
 
 
+LIVE_NUMBERS = range(2, 13)
+"""The numbers of clusters on a live page."""
+
+
+def losses_of(party: ServerParty) -> list[tuple[int, float]]:
+    """The loss for each number of clusters, for a server's live page."""
+    rows = choices_at(party, list(LIVE_NUMBERS)).rows
+    return [(row.n_clusters, row.loss) for row in rows if row.found == row.n_clusters]
+
+
 def plain_choices(choices: Choices) -> dict[str, Any]:
     """For scripts and pages."""
     rows = [asdict(row) | {"complies": row.complies} for row in choices.rows]

@@ -8,6 +8,17 @@ from typing import Annotated
 
 import typer
 
+from fedforget.cli.page_options import (
+    PORT,
+    REPORT,
+    Address,
+    Names,
+    Out,
+    Port,
+    Serve,
+    Token,
+    TokenFile,
+)
 from fedforget.cli.source_options import GivenSource, takes_source, words_of
 
 app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
@@ -718,3 +729,28 @@ def audit(folder: Folder, as_json: Json = False) -> None:
     show(result, as_json, in_words)
     if not found.passed:
         raise typer.Exit(1)
+
+
+@app.command()
+def page(
+    folder: Folder,
+    serve: Serve = False,
+    out: Out = REPORT,
+    address: Address = "127.0.0.1",
+    port: Port = PORT,
+    token: Token = False,
+    token_file: TokenFile = None,
+    names: Names = None,
+) -> None:
+    """Show the client's page: requests, receipts, local clusters, and what the next round takes.
+
+    With `--serve` the page is live: it follows the directory without being reloaded, also while a
+    round runs, and never locks or changes it. It is served on this machine alone; elsewhere, and
+    with `--token`, a browser needs the token that this command makes. Without `--serve` the page
+    is written to a file, as by `fedforget report`.
+
+    Example: `fedforget client page aarhus/ --serve`
+    """
+    from fedforget.cli.page_command import show_page
+
+    show_page(folder, "client", serve, out, address, port, token, token_file, names)

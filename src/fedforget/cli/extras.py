@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from fedforget.errors import FedforgetError
 
-_PACKAGES = {"bench": "matplotlib", "flower": "flwr"}
+_PACKAGES = {"bench": "matplotlib", "flower": "flwr", "page": "uvicorn"}
 """An extra, and the package by which it is known to be installed."""
 
 

@@ -10,6 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedforget.cli.page_options import (
+    PORT,
+    REPORT,
+    Address,
+    Names,
+    Out,
+    Port,
+    Serve,
+    Token,
+    TokenFile,
+)
+
 if TYPE_CHECKING:
     from fedforget.parties.joined import Joined
     from fedforget.parties.membership_file import MembershipDocument
@@ -642,3 +654,28 @@ def audit(folder: Folder, as_json: Json = False) -> None:
     show(result, as_json, in_words)
     if problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def page(
+    folder: Folder,
+    serve: Serve = False,
+    out: Out = REPORT,
+    address: Address = "127.0.0.1",
+    port: Port = PORT,
+    token: Token = False,
+    token_file: TokenFile = None,
+    names: Names = None,
+) -> None:
+    """Show the server's page: the round under way, rounds, members, clusters and rules.
+
+    With `--serve` the page is live: it follows the directory without being reloaded, also while a
+    round runs, and never locks or changes it. It is served on this machine alone; elsewhere, and
+    with `--token`, a browser needs the token that this command makes. Without `--serve` the page
+    is written to a file, as by `fedforget report`.
+
+    Example: `fedforget server page server/ --serve`
+    """
+    from fedforget.cli.page_command import show_page
+
+    show_page(folder, "server", serve, out, address, port, token, token_file, names)

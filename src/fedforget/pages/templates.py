@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -47,8 +47,12 @@ def _environment() -> Environment:
     environment.filters |= {
         "grouped": grouped,
         "figure": figure,
+        "rough": _rough,
         "coordinate": _coordinate,
         "moment": _moment,
+        "clock": _clock,
+        "epoch": _epoch,
+        "ago": _ago,
     }
     return environment
 
@@ -76,6 +80,15 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
+def _rough(value: float) -> str:
+    """A measured number, to two digits or to the integer.
+
+    >>> _rough(0.123456), _rough(27.4), _rough(1499.3)
+    ('0.12', '27', '1,499')
+    """
+    return f"{value:,.0f}" if 10 <= abs(value) < 1e9 else f"{value:.2g}"
+
+
 def _coordinate(value: float) -> str:
     """A length in a drawing."""
     return f"{value:.4g}"
@@ -90,3 +103,41 @@ def _moment(text: str) -> str:
     with suppress(ValueError):
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S UTC}"
     return text
+
+
+def _clock(seconds: float) -> str:
+    """A time of this machine, in a form that people read.
+
+    >>> _clock(1893553445.25)
+    '2030-01-02 03:04:05 UTC'
+    """
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S UTC}"
+
+
+def _epoch(seconds: float) -> str:
+    """A time of this machine, for a script."""
+    return f"{seconds:.1f}"
+
+
+def _ago(text: str, now: datetime) -> str:
+    """How long ago a time of a log was, roughly.
+
+    >>> _ago("2030-01-02T03:04:05+00:00", datetime(2030, 1, 3, 9, tzinfo=UTC))
+    '29 hours ago'
+    """
+    with suppress(ValueError, TypeError):
+        return f"{lasting(now - datetime.fromisoformat(text))} ago"
+    return text
+
+
+def lasting(span: timedelta) -> str:
+    """How long something has lasted, roughly.
+
+    >>> lasting(timedelta(hours=60)), lasting(timedelta(seconds=61)), lasting(timedelta(seconds=1))
+    ('2 days', '61 seconds', '1 second')
+    """
+    seconds = max(0, int(span.total_seconds()))
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}s"
+    return f"{seconds} second{'s' * (seconds != 1)}"

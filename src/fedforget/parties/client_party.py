@@ -155,10 +155,11 @@ class Audit:
 
 
 class ClientParty:
-    """An open client directory.  Use :func:`open_client`."""
+    """An open client directory.  Use :func:`open_client`, or to look at it ``reading``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, copy: bool = False) -> None:
         self.folder = folder
+        self._is_copy = copy
         self.identity = Identity(
             read_key(
                 folder / IDENTITY,
@@ -173,7 +174,7 @@ class ClientParty:
         self.versions: list[FederationFile] = []
         self.policy = SitePolicy.read(folder)
         # The store first: of a directory of an earlier version, it says what to do.
-        self.store = Store(folder / STORE)
+        self.store = Store(folder / STORE, copy=copy)
         try:
             self.federation = current_file(folder, self.store)
             if self.federation is not None:
@@ -649,9 +650,10 @@ class ClientParty:
 
     @contextmanager
     def _suppression(self) -> Iterator[SuppressionList]:
-        suppression = SuppressionList(self.suppression_path, self._secret)
+        suppression = SuppressionList(self.suppression_path, self._secret, copy=self._is_copy)
         try:
-            self._settle(suppression)
+            if not self._is_copy:
+                self._settle(suppression)
             yield suppression
         finally:
             suppression.close()
@@ -858,7 +860,7 @@ class ClientParty:
         """The membership lists that were adopted, in their order."""
         return [SignedMembership.parse(data).membership for data in self.store.lists_after(0)]
 
-    def _reportable(self) -> StoredClusters:
+    def reportable(self) -> StoredClusters:
         """The clusters that are stored, with the records."""
         clusters = self.store.clusters(self._n_features)
         records = self._records(len(clusters.seed_ids))
@@ -871,11 +873,11 @@ class ClientParty:
 
     def cells(self) -> Cells:
         """The clusters that the client reports, under the rules of the federation and the site."""
-        return self.reporting.cells_of(self._reportable())
+        return self.reporting.cells_of(self.reportable())
 
     def histogram(self) -> Histogram:
         """What the client would like to be counted with."""
-        return self.reporting.histogram_of(self._reportable())
+        return self.reporting.histogram_of(self.reportable())
 
     def _offered(self) -> Histogram | None:
         """What a round may take; None if it must do with what was counted last."""
@@ -893,7 +895,7 @@ class ClientParty:
         """What the next round would take, beside what was counted last."""
         self._check_they_fit()
         federation, ledger = self._joined(), self.ledger()
-        clusters = self._reportable()
+        clusters = self.reportable()
         config = self.reporting
         cells, reported = config.cells_of(clusters), config.histogram_of(clusters)
         approved = self.store.get("approved") == digest_of_input(reported)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import msgspec
 from fedforget.errors import FedforgetError
 
 PAGE_BYTES = 8192
+_PAGES_AT_A_TIME = 64
 _PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY")
 _OVERWRITES = [(1,)]
 _VALUE = "CREATE TABLE value_{} (content BLOB NOT NULL)"
@@ -53,12 +54,25 @@ class Database:
     path : the file.
     schema : the tables, and their version.
     create : make the file; it must not exist.
+    copy : read the file as it is now, whoever uses it, and work on a copy in memory that cannot be
+        changed.
     """
 
-    def __init__(self, path: Path, schema: Schema, *, create: bool = False) -> None:
+    def __init__(
+        self, path: Path, schema: Schema, *, create: bool = False, copy: bool = False
+    ) -> None:
         self.path = path
         if not create and not path.exists():
             raise StoreError(f"{path} is missing: this is no party's directory")
+        if copy:
+            with self._plain_errors():
+                self._db = _copy_in_memory(path)
+            try:
+                self._check_version(schema, False)
+            except BaseException:
+                self._db.close()
+                raise
+            return
         try:
             if create:
                 path.touch(mode=0o600, exist_ok=False)
@@ -200,6 +214,25 @@ class Database:
             return msgspec.msgpack.decode(rows[0][0])
         except (msgspec.DecodeError, TypeError, ValueError):
             raise StoreError(f"{self.path}: the stored {name} is damaged") from None
+
+
+def _copy_in_memory(path: Path) -> sqlite3.Connection:
+    """A copy of a file as it was after one of its transactions; changes of it are refused.
+
+    The file is locked for some pages at a time, for a millisecond or so: whoever changes it waits
+    no longer than that to empty the write-ahead log.  If it changes between two steps, SQLite
+    begins the copy again.
+    """
+    found = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        address = f"{path.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as source:
+            source.backup(found, pages=_PAGES_AT_A_TIME, sleep=0.005)
+        found.execute("PRAGMA query_only = ON")
+    except BaseException:
+        found.close()
+        raise
+    return found
 
 
 def erase_database(path: Path) -> None:

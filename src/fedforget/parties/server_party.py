@@ -75,14 +75,14 @@ class ServerError(FedforgetError):
 
 
 class ServerParty:
-    """An open server directory.  Use :func:`open_server`."""
+    """An open server directory.  Use :func:`open_server`, or to look at it ``reading``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, copy: bool = False) -> None:
         self.folder = folder
         self.identity = Identity(read_key(folder / IDENTITY, 32, "restore it from a backup"))
         FederationFile.read(folder / FEDERATION)
         self._protocol: ServerSide | None = None
-        self._db = Database(folder / STORE, _SCHEMA)
+        self._db = Database(folder / STORE, _SCHEMA, copy=copy)
         try:
             self._read_versions()
             if self.identity.public.data.hex() != self.federation.server_key:

@@ -115,9 +115,9 @@ class StoredReceipt(NamedTuple):
 class Store(Database):
     """Everything that a client keeps, except its keys."""
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, copy: bool = False) -> None:
         self._free: list[tuple[int, int]] | None = None
-        super().__init__(path, SCHEMA, create=create)
+        super().__init__(path, SCHEMA, create=create, copy=copy)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

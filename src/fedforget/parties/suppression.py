@@ -40,9 +40,12 @@ class SuppressionList:
     path : the file.
     secret : the client's secret, from which the digests' key follows.
     create : make the file, which must not exist; otherwise it must be there.
+    copy : work on a copy in memory that cannot be changed.
     """
 
-    def __init__(self, path: Path, secret: Secret, *, create: bool = False) -> None:
+    def __init__(
+        self, path: Path, secret: Secret, *, create: bool = False, copy: bool = False
+    ) -> None:
         self.path = path
         self._secret = secret.derive("suppression")
         if not create and not path.exists():
@@ -50,7 +53,7 @@ class SuppressionList:
                 f"the suppression list {path} is missing: mount or restore it; if it is lost, begin"
                 " an empty one with `client suppression --anew`"
             )
-        self._db = Database(path, _SCHEMA, create=create)
+        self._db = Database(path, _SCHEMA, create=create, copy=copy)
         try:
             self._check_owner()
         except BaseException:

@@ -128,6 +128,11 @@ class ClientTimes(Times):
         }
 
 
+def overdue_texts(times: Times) -> list[str]:
+    """What should have happened by now, in words."""
+    return [one.text for one in times.overdue]
+
+
 # -- the two sides ---------------------------------------------------------------------------------
 
 

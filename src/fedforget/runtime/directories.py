@@ -13,11 +13,19 @@ from fedforget.parties.attempts import note_failure
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.database import StoreError
 from fedforget.parties.folders import FolderInUseError
+from fedforget.parties.round_progress import RoundProgress
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.messages import Kind
 from fedforget.protocol.server_stages import Outgoing
-from fedforget.runtime.driver import Committed, Watch, ask_everybody, drive
+from fedforget.runtime.driver import (
+    NOBODY,
+    Committed,
+    Onlooker,
+    Watch,
+    ask_everybody,
+    drive,
+)
 from fedforget.wall_clock import present_clock
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -37,8 +45,9 @@ class Directories:
     A member that refuses is left out, and the reason is kept: it is the operator's to read.
     """
 
-    def __init__(self, clients: Mapping[str, ClientParty]) -> None:
+    def __init__(self, clients: Mapping[str, ClientParty], onlooker: Onlooker = NOBODY) -> None:
         self._clients = clients
+        self._onlooker = onlooker
         self.refusals: dict[str, str] = {}
 
     def ask(self, question: bytes) -> Iterator[bytes]:
@@ -61,8 +70,9 @@ class Directories:
             self.refused(name, error)
             return None
 
-    def refused(self, name: str, error: FedforgetError) -> None:
+    def refused(self, name: str, error: Exception) -> None:
         self.refusals[name] = str(error)
+        self._onlooker.refused(name, str(error))
 
 
 class SparingDirectories(Directories):
@@ -71,15 +81,15 @@ class SparingDirectories(Directories):
     ``broken`` are those members: nothing about them changes when their disk gets room again.
     """
 
-    def __init__(self, clients: Mapping[str, ClientParty]) -> None:
-        super().__init__(clients)
+    def __init__(self, clients: Mapping[str, ClientParty], onlooker: Onlooker = NOBODY) -> None:
+        super().__init__(clients, onlooker)
         self.broken: set[str] = set()
 
     def _deliver(self, name: str, data: bytes) -> bytes | None:
         try:
             return super()._deliver(name, data)
         except (StoreError, OSError) as error:
-            self.refusals[name] = str(error)
+            self.refused(name, error)
             self.broken.add(name)
             return None
 
@@ -122,7 +132,10 @@ def run(
         file, or cannot store what it must, as far as the rules let the others go on.
     """
     unable: dict[str, Exception] | None = {} if spare else None
-    with _opened(server_folder, client_folders, wait, unable, watch) as (server, clients):
+    with (
+        _opened(server_folder, client_folders, wait, unable, watch) as (server, clients),
+        RoundProgress(server_folder).shown(server.ledger().place.round + 1) as onlooker,
+    ):
         unopened = {folder: str(error) for folder, error in (unable or {}).items()}
         for name, client in list(clients.items()):
             try:
@@ -132,14 +145,14 @@ def run(
                     raise
                 unopened[name] = str(error)
                 del clients[name]
-        carrier = SparingDirectories(clients) if spare else Directories(clients)
-        ask_everybody(server.protocol, carrier)
+        carrier = (SparingDirectories if spare else Directories)(clients, onlooker)
+        ask_everybody(server.protocol, carrier, onlooker=onlooker)
         problem = server.behind(server.protocol.present.values())
         if problem is not None:
             raise RestoredServerError(problem)
         watch("who")
         try:
-            committed = drive(server, kind, carrier, watch, ask=False)
+            committed = drive(server, kind, carrier, watch, ask=False, onlooker=onlooker)
         except FedforgetError as error:
             refusals = unopened | carrier.refusals
             if refusals:

@@ -49,6 +49,35 @@ class Carrier(Protocol):
         """The server refuses somebody's answer."""
 
 
+class Onlooker(Protocol):
+    """Follows a round; it has no part in it."""
+
+    def began(self, stage: str, asked: Sequence[str], *, attempt: int, kind: str | None) -> None:
+        """A stage begins, and waits for those who were asked."""
+
+    def answered(self, name: str) -> None:
+        """A member's answer was taken."""
+
+    def refused(self, name: str, reason: str) -> None:
+        """A member's answer was not taken."""
+
+
+class _Nobody:
+    """Nobody looks on."""
+
+    def began(self, stage: str, asked: Sequence[str], *, attempt: int, kind: str | None) -> None:
+        pass
+
+    def answered(self, name: str) -> None:
+        pass
+
+    def refused(self, name: str, reason: str) -> None:
+        pass
+
+
+NOBODY = _Nobody()
+
+
 @dataclass(frozen=True)
 class Committed:
     """A committed round."""
@@ -65,6 +94,7 @@ def ask_everybody(
     carrier: Carrier,
     traffic: Traffic | None = None,
     known: Mapping[str, Present] | None = None,
+    onlooker: Onlooker = NOBODY,
 ) -> dict[str, bytes]:
     """Find out who is there and what they know; returns the answers that were accepted, by name.
 
@@ -72,6 +102,7 @@ def ask_everybody(
     """
     question = server.ask()
     server.present.update(known or {})
+    onlooker.began("who", server.waiting_for, attempt=0, kind=None)
     accepted: dict[str, bytes] = {}
     for answer in carrier.ask(question):
         try:
@@ -80,7 +111,9 @@ def ask_everybody(
             name = server.greet(answer)
         except ProtocolError as error:
             carrier.refused("somebody", error)
+            onlooker.refused("somebody", str(error))
             continue
+        onlooker.answered(name)
         accepted.setdefault(name, answer)
         if traffic is not None:
             traffic.count("server", name, len(question))
@@ -102,6 +135,7 @@ def drive(
     watch: Watch = lambda stage: None,
     *,
     ask: bool = True,
+    onlooker: Onlooker = NOBODY,
 ) -> Committed:
     """Run one round, commit it, and tell every member.
 
@@ -112,19 +146,20 @@ def drive(
     carrier : brings messages.
     watch : told each stage as it begins.
     ask : whether to ask first who is there; not needed again in a run of several rounds.
+    onlooker : follows the round, stage by stage and answer by answer.
     """
     server, traffic = host.protocol, Traffic()
     if ask:
         watch("who")
         begin = time.perf_counter()
-        ask_everybody(server, carrier, traffic)
+        ask_everybody(server, carrier, traffic, onlooker=onlooker)
         traffic.seconds["who"] = time.perf_counter() - begin
-    _catch_up(server, carrier, traffic)
+    _catch_up(server, carrier, traffic, onlooker)
     chosen: Kind = kind or server.kind_needed()
     first = highest_attempt(server.ledger.attempt, server.present.values()) + 1
     for _ in range(len(server.membership)):
         try:
-            _attempt(host, chosen, carrier, watch, traffic)
+            _attempt(host, chosen, carrier, watch, traffic, onlooker)
             break
         except RoundAbortedError as error:
             host.failed(error)
@@ -134,16 +169,22 @@ def drive(
         raise RoundAbortedError("somebody spoils every attempt", findings=server.findings)
     assert server.result is not None
     watch(server.stage.title)
+    attempt = server.ledger.attempt
+    onlooker.began("commit", (), attempt=attempt, kind=chosen)
     begin, result, findings = time.perf_counter(), server.result, tuple(server.findings)
     traffic.attempts = server.ledger.attempt - first + 1
-    for name, _ in carrier.exchange(host.commit(result, traffic)):
+    messages = host.commit(result, traffic)
+    told = [one.recipient for one in messages]
+    onlooker.began("commit", told, attempt=attempt, kind=chosen)
+    for name, _ in carrier.exchange(messages):
         server.delivered(name)
+        onlooker.answered(name)
     traffic.seconds["commit"] = time.perf_counter() - begin
     place = server.ledger.place
     return Committed(place.round, result, place.model, traffic, findings)
 
 
-def _catch_up(server: ServerSide, carrier: Carrier, traffic: Traffic) -> None:
+def _catch_up(server: ServerSide, carrier: Carrier, traffic: Traffic, onlooker: Onlooker) -> None:
     """Bring commits to members who need them now, and ask those again who want to leave."""
     waiting = {
         name
@@ -155,16 +196,19 @@ def _catch_up(server: ServerSide, carrier: Carrier, traffic: Traffic) -> None:
             pass
     if waiting:
         known = {name: one for name, one in server.present.items() if name not in waiting}
-        ask_everybody(server, carrier, traffic, known)
+        ask_everybody(server, carrier, traffic, known, onlooker)
 
 
-def _attempt(host: Host, kind: Kind, carrier: Carrier, watch: Watch, traffic: Traffic) -> None:
+def _attempt(
+    host: Host, kind: Kind, carrier: Carrier, watch: Watch, traffic: Traffic, onlooker: Onlooker
+) -> None:
     """From the opening to a sum; capacity may grow on the way."""
     server = host.protocol
     messages = server.open(kind)
     while not isinstance(server.stage, Decided):
         stage, begin = server.stage.title, time.perf_counter()
         watch(stage)
+        onlooker.began(stage, server.waiting_for, attempt=server.ledger.attempt, kind=kind)
         host.remember()
         for recipient, data in messages:
             traffic.count("server", recipient, len(data))
@@ -173,8 +217,10 @@ def _attempt(host: Host, kind: Kind, carrier: Carrier, watch: Watch, traffic: Tr
                 traffic.count(sender, "server", len(answer))
                 try:
                     server.receive(answer)
+                    onlooker.answered(sender)
                 except ProtocolError as error:
                     carrier.refused(sender, error)
+                    onlooker.refused(sender, str(error))
             if not server.waiting_for:
                 break
         messages = server.advance()

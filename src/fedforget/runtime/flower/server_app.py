@@ -26,6 +26,7 @@ from msgspec import structs
 from fedforget.errors import FedforgetError
 from fedforget.parties.attempts import note_failure
 from fedforget.parties.folders import FolderInUseError
+from fedforget.parties.round_progress import RoundProgress
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import (
     FullRoundNeededError,
@@ -37,7 +38,7 @@ from fedforget.protocol.errors import (
 from fedforget.protocol.messages import Kind, Present
 from fedforget.protocol.server_stages import Outgoing
 from fedforget.runtime.directories import summary
-from fedforget.runtime.driver import ask_everybody, drive
+from fedforget.runtime.driver import NOBODY, Onlooker, ask_everybody, drive
 from fedforget.runtime.flower.envelope import RunKey
 from fedforget.runtime.flower.patience import patiently
 from fedforget.runtime.flower.replies import Answered, Refused, Reply, Taken, parse, shown
@@ -165,14 +166,16 @@ def _run(grid: Grid, config: RunConfig, progress: RunProgress, advice: list[str]
         with patiently(open_server, config.folder) as server:
             post = post or Post(grid, server, progress)
             recover = config.recover and not number
-            _find_members(server, post, progress, recover=recover)
-            kind = "full" if recover else config.kind or server.protocol.kind_needed()
-            try:
-                _round(server, post, kind, progress)
-            finally:
-                advice[:] = _advice(server, post, kind)
-                for text in advice:
-                    progress("advice", text=text)
+            coming = server.ledger().place.round + 1
+            with RoundProgress(config.folder).shown(coming) as post.onlooker:
+                _find_members(server, post, progress, recover=recover)
+                kind = "full" if recover else config.kind or server.protocol.kind_needed()
+                try:
+                    _round(server, post, kind, progress)
+                finally:
+                    advice[:] = _advice(server, post, kind)
+                    for text in advice:
+                        progress("advice", text=text)
             post.keep(server, kind)
 
 
@@ -180,7 +183,7 @@ def _round(server: ServerParty, post: Post, kind: Kind, progress: RunProgress) -
     def watch(stage: str) -> None:
         _tell_stage(server, progress, stage)
 
-    committed = drive(server, kind, post, watch, ask=False)
+    committed = drive(server, kind, post, watch, ask=False, onlooker=post.onlooker)
     result = summary(committed)
     progress("committed", **result)
     log(
@@ -238,7 +241,7 @@ def _ask(server: ServerParty, post: Post, progress: RunProgress) -> None:
         protocol.present = known
         return
     _tell_stage(server, progress, "who")
-    post.bind(ask_everybody(protocol, post, known=known))
+    post.bind(ask_everybody(protocol, post, known=known, onlooker=post.onlooker))
 
 
 def _advice(server: ServerParty, post: Post, kind: Kind) -> list[str]:
@@ -296,6 +299,7 @@ class Post:
         self._stand: tuple[bytes, bytes] | None = None
         self._asked_at = 0.0
         self.needing_full: set[str] = set()
+        self.onlooker: Onlooker = NOBODY
 
     # -- between rounds ------------------------------------------------------------------------
 
@@ -407,6 +411,7 @@ class Post:
             self._noted.add(note)
             log(WARNING, "%s: %s: %s", *note)
             self._progress("refused", client=note[0], error=note[1], text=note[2])
+            self.onlooker.refused(note[0], note[2])
 
     def _send(
         self, action: str, letters: Mapping[int, bytes], end: float

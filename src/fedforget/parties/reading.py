@@ -1,0 +1,85 @@
+"""Looks at a party's directory while another process may be using it.
+
+Nothing is locked and nothing is written: the party works on a copy of its store in memory, as it
+was after one of its transactions.  A round under way goes on, and a command that begins is not
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from fedforget.errors import FedforgetError
+from fedforget.parties import client_party, server_party
+from fedforget.parties.client_party import ClientParty
+from fedforget.parties.folders import UNFINISHED, FolderError, check_private
+from fedforget.parties.round_progress import FILE as PROGRESS
+from fedforget.parties.server_party import ServerParty
+
+Kind = Literal["server", "client"]
+
+
+def kind_of(folder: Path) -> Kind:
+    """Whose directory it is."""
+    if (folder / server_party.STORE).is_file():
+        return "server"
+    if (folder / client_party.STORE).is_file():
+        return "client"
+    raise FedforgetError(
+        f"{folder} is neither a client's nor a server's directory"
+        f" (it has no {client_party.STORE} and no {server_party.STORE})"
+    )
+
+
+def check_readable(folder: Path, kind: Kind) -> None:
+    """Refuse a directory that is not of this kind, is unfinished, or is open to others."""
+    found = kind_of(folder)
+    if found != kind:
+        raise FolderError(f"{folder} is a {found}'s directory, not a {kind}'s")
+    check_private(folder)
+    if (folder / UNFINISHED).exists():
+        raise FolderError(f"{folder} is unfinished: its init was cut off; run it again")
+
+
+@contextmanager
+def read_server(folder: Path) -> Iterator[ServerParty]:
+    """A server as it is now; whatever would change it is refused."""
+    party = ServerParty(folder, copy=True)
+    try:
+        yield party
+    finally:
+        party.close()
+
+
+@contextmanager
+def read_client(folder: Path) -> Iterator[ClientParty]:
+    """A client as it is now; whatever would change it is refused."""
+    party = ClientParty(folder, copy=True)
+    try:
+        yield party
+    finally:
+        party.store.close()
+
+
+State = tuple[tuple[str, int, int, int], ...]
+
+
+def state_of(folder: Path) -> State:
+    """Changes with every change of a directory, and is found without opening anything.
+
+    Every transaction ends with a write to the store itself, because its log is emptied.
+    """
+    found = []
+    names = (server_party.STORE, client_party.STORE, server_party.FEDERATION, PROGRESS)
+    for name in (*names, "policy.toml"):
+        try:
+            one = (folder / name).stat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise FolderError(f"{folder} cannot be read: {error.strerror}") from None
+        found.append((name, one.st_ino, one.st_mtime_ns, one.st_size))
+    return tuple(found)
