@@ -24,6 +24,9 @@ CONSOLE_ELSEWHERE = {
 BEFORE = {"docs/how-to/check-a-receipt.md": "docs/tutorials/three-hospitals.md"}
 """Pages that go on where another one ends."""
 
+PYTHON_ELSEWHERE = {"docs/data.md"}
+"""Pages of these whose blocks of Python run there, too: they share files with the commands."""
+
 NOT_RUN = {
     "docs/deploy.md": "needs three machines, nginx and certificates; tests/flower runs these steps",
 }
@@ -62,7 +65,7 @@ def run_blocks(page: str, folder: Path) -> None:
     elsewhere = page in CONSOLE_ELSEWHERE or page in NOT_RUN
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page):
-        if block.language == "python":
+        if block.language == "python" and page not in PYTHON_ELSEWHERE:
             # Line numbers in a traceback are those of the page.
             code = compile("\n" * (block.line - 1) + block.code, str(ROOT / page), "exec")
             with contextlib.chdir(folder), warnings.catch_warnings():
