@@ -125,6 +125,7 @@ def test_in_words(tmp_path: Path) -> None:
 COMMANDS = [
     *(("client", name) for name in ("init", "join", "import", "forget", "leave", "status")),
     *(("client", name) for name in ("labels", "receipts", "audit", "requests", "recover")),
+    *(("client", name) for name in ("preview", "approve")),
     ("client", "suppression"),
     *(("server", name) for name in ("init", "enrol", "members", "recover", "status", "model")),
     ("server", "audit"),
