@@ -125,6 +125,7 @@ def test_in_words(tmp_path: Path) -> None:
 COMMANDS = [
     *(("client", name) for name in ("init", "join", "import", "sync", "forget", "leave")),
     *(("client", name) for name in ("labels", "receipts", "audit", "requests", "recover")),
+    *(("client", name) for name in ("preview", "approve")),
     ("client", "suppression"),
     ("client", "status"),
     *(("server", name) for name in ("init", "enrol", "members", "recover", "status", "model")),

@@ -12,7 +12,7 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
     ("fullest place", "#999999", "|"),
     ("at random", "#000000", "|"),
     ("server, within 1 %", "#D55E00", "o"),
-    ("two published models, within 1 %", "#56B4E9", "s"),
+    ("two published models, from a change", "#56B4E9", "s"),
     ("server, singled out", "#0072B2", "D"),
 )
 """What is drawn of each setting, with colours that colour-blind readers can tell apart."""
@@ -21,7 +21,8 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
 def shares_of(one: Outcome) -> tuple[float, ...]:
     """What :data:`_MARKS` draws of one setting."""
     server = one.server
-    return one.fullest_place, server.chance, server.near, one.outsider.near, server.singled_out
+    two_models = one.outsider.informed
+    return one.fullest_place, server.chance, server.near, two_models, server.singled_out
 
 
 def draw(found: Sequence[Outcome], title: str) -> tuple[bytes, str]:
