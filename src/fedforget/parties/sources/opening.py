@@ -92,9 +92,14 @@ def open_source(
             raise TableError("standard input (-) cannot be read together with other sources")
         stream = sys.stdin.buffer if standard_input is None else standard_input
         return Source([_stream_reader(stream, wanted, chosen)], wanted, chosen)
-    paths = [path for one in given for path in _files(one)]
+
+    def listing() -> list[Path]:
+        return [path for one in given for path in _files(one)]
+
+    paths = listing()
     _refuse_twice(paths)
-    return Source([file_reader(path, wanted, chosen) for path in paths], wanted, chosen)
+    readers = [file_reader(path, wanted, chosen) for path in paths]
+    return Source(readers, wanted, chosen, listing)
 
 
 def _check_fill(fill: Mapping[str, float], wanted: Wanted, public: Mapping[str, float]) -> None:
