@@ -34,7 +34,7 @@ CSV = (
     "import pyarrow.csv as csv",
     "csv.read_csv(source, read_options=csv.ReadOptions(use_threads=False))",
 )
-STREAM = ("import pyarrow as pa", "pa.ipc.open_stream(source).read_all()")
+STREAM = ("import pyarrow as pa", "pa.ipc.open_stream(pa.OSFile(source)).read_all()")
 POSTGRES = (
     "from adbc_driver_postgresql import dbapi; cursor = dbapi.connect(sys.argv[1]).cursor()",
     "[cursor.execute('select * from rows'), cursor.fetch_arrow_table()][1]",
