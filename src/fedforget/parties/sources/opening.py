@@ -152,9 +152,8 @@ def _files(given: str | Path) -> list[Path]:
     found = [one for one in matches if one.is_file()]
     if not found:
         pattern = any(sign in str(given) for sign in "*?[")
-        raise TableError(
-            f"{given}: there is no such file" + (", nor any of this pattern" * pattern)
-        )
+        more = ", nor any of this pattern" if pattern else ""
+        raise TableError(f"{given}: there is no such file{more}")
     return found
 
 
