@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import common
+import importing
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS, FEATURES, K = 1_000_000, 50, 10
+SOURCE_ROWS = 200_000
 PROGRAM = (sys.executable, "-c", "from fedforget.cli.main import app; app(prog_name='fedforget')")
 
 
@@ -222,5 +224,18 @@ def main() -> None:
     common.console.print(rows)
 
 
+def sources(n_rows: int) -> None:
+    """Every source of an import."""
+    common.heading("import, by sources")
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
+        folder = Path(name)
+        client, table = set_up(folder), folder / "rows.parquet"
+        write_rows(table, n_rows, "P")
+        importing.measure(fedforget, client, table, n_rows)
+
+
 if __name__ == "__main__":
-    main()
+    # With --sources, only the last table.
+    if "--sources" not in sys.argv:
+        main()
+    sources(SOURCE_ROWS)
