@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -34,7 +35,11 @@ CSV = (
     "import pyarrow.csv as csv",
     "csv.read_csv(source, read_options=csv.ReadOptions(use_threads=False))",
 )
-STREAM = ("import pyarrow as pa", "pa.ipc.open_stream(source).read_all()")
+STREAM = ("import pyarrow as pa", "pa.ipc.open_stream(pa.OSFile(source)).read_all()")
+CELLS = (
+    "import h5py, pyarrow as pa; file = h5py.File(sys.argv[1])",
+    "[file['obsm/X_pca'][:], pa.table({'id': file['obs/id'].asstr()[:].tolist()})][1]",
+)
 POSTGRES = (
     "from adbc_driver_postgresql import dbapi; cursor = dbapi.connect(sys.argv[1]).cursor()",
     "[cursor.execute('select * from rows'), cursor.fetch_arrow_table()][1]",
@@ -62,11 +67,24 @@ def read_alone(case: Case) -> tuple[int, float]:
 
 
 def write_formats(parquet: Path) -> None:
-    """The rows of a Parquet file as CSV and as an Arrow stream."""
+    """The rows of a Parquet file as CSV, as an Arrow stream and as cells."""
     table = pq.read_table(parquet)
     pa.csv.write_csv(table, parquet.with_suffix(".csv"))
     with pa.ipc.new_stream(str(parquet.with_suffix(".arrows")), table.schema) as writer:
         writer.write_table(table, max_chunksize=50_000)
+    write_cells(table, parquet.with_suffix(".h5ad"))
+
+
+def write_cells(table: pa.Table, path: Path) -> None:
+    """The same rows as cells, their values in ``obsm``."""
+    import h5py
+
+    values = np.column_stack([table[name].to_numpy() for name in table.column_names[1:]])
+    with h5py.File(path, "w") as file:
+        obs = file.create_group("obs")
+        obs.attrs.update({"_index": "id", "column-order": np.empty(0, dtype="S1")})
+        obs["id"] = table["id"].to_pylist()
+        file["obsm/X_pca"] = values
 
 
 @contextmanager
@@ -98,6 +116,7 @@ def measure(run: Callable[..., Any], client: Path, parquet: Path, n_rows: int) -
     """
     write_formats(parquet)
     csv, stream = parquet.with_suffix(".csv"), parquet.with_suffix(".arrows")
+    cells = parquet.with_suffix(".h5ad")
     sql = parquet.with_suffix(".sql")
     sql.write_text("select * from rows", encoding="utf-8")
     shown = common.table(
@@ -108,6 +127,7 @@ def measure(run: Callable[..., Any], client: Path, parquet: Path, n_rows: int) -
             Case("Parquet", (parquet,), str(parquet), PARQUET),
             Case("CSV", (csv,), str(csv), CSV),
             Case("Arrow stream", (stream,), str(stream), STREAM),
+            Case("cells (h5py alone)", (cells, "--features", "obsm/X_pca"), str(cells), CELLS),
         ]
         if uri is not None:
             cases.append(Case("PostgreSQL", ("--uri", uri, "--sql", sql), uri, POSTGRES))

@@ -119,6 +119,7 @@ def test_ids_from_a_column(tmp_path: Path) -> None:
     made = cells()
     made.obs["barcode"] = pd.Categorical([f"B{number % 7}-{number}" for number in range(N)])
     path = write(tmp_path / "cells.h5ad", made)
+    assert read(path, "obs", "_index")[0] == NAMES
     assert read(path, "obs", "patient")[0] == list(range(1000, 1000 + N))
     assert read(path, "obs", "barcode")[0] == [f"B{number % 7}-{number}" for number in range(N)]
     assert "has no column 'nobody' in obs; ids may be in 'obs_names'" in refused(

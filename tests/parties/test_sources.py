@@ -959,6 +959,41 @@ def test_a_file_that_is_still_being_written(party: ClientParty, tmp_path: Path) 
         writer.join()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has a file open")
+def test_a_file_whose_writer_pauses(party: ClientParty, tmp_path: Path) -> None:
+    """Nothing changes while it is read, and still it is not written to its end."""
+    path = text_file(tmp_path, "id,age,weight\nP-1,1,2\n")
+    with path.open("a") as file:
+        file.write("P-2,1")
+        file.flush()
+        unchanged(party, lambda: opened(path), "t.csv is still open for writing")
+        file.write(",2\n")
+    with path.open():  # another reader does no harm
+        assert party.import_table(opened(path))["added"] == 2
+
+
+@pytest.mark.parametrize("kind", ["directory", "pattern"])
+def test_files_that_come_while_others_are_read(
+    party: ClientParty, tmp_path: Path, kind: str
+) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    parts_of_an_export(folder)
+    given = folder if kind == "directory" else f"{folder}/*.parquet"
+    late = folder / "part-9.parquet"
+    done: list[Any] = []
+
+    def come(_: int) -> None:
+        if not done:
+            done.append(FORMATS["t.parquet"](late, patients(120).slice(100, 20)))
+
+    before = party.state_digest()
+    with pytest.raises(TableError, match="files have come or gone"):
+        party.import_table(opened(given), progress=come)
+    assert party.state_digest() == before
+    assert party.import_table(opened(given))["added"] == 110
+
+
 def test_one_of_several_files_changes(party: ClientParty, tmp_path: Path) -> None:
     parts_of_an_export(tmp_path, "csv")
     first = tmp_path / "part-0.csv"

@@ -274,20 +274,25 @@ class Store(Database):
         self.clear()
         self.add(ids.tolist(), values)
 
-    def everything(self, n_features: int) -> tuple[Ints, EncodedIds, Floats]:
-        """Rows, ids and values of all records, in the order of the rows."""
-        rows, ids = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype="S1")]
-        values = np.empty((len(self), n_features))
-        at = 0
+    def records(self, n_features: int) -> Iterator[tuple[Ints, EncodedIds, Floats]]:
+        """Rows, ids and values of all records, some at a time, in the order of the rows."""
         for first, _, names in self._ids():
             used = np.flatnonzero(names != b"")
             query = "SELECT number FROM part WHERE part = ?"
             data = self.execute(query, (first // MOST_SLOTS,))[0][0]
             numbers = np.frombuffer(data, dtype="<f8").reshape(-1, n_features)
-            np.take(numbers, used, axis=0, out=values[at : at + len(used)])
-            rows.append(first + used)
-            ids.append(names[used])
-            at += len(used)
+            yield first + used, names[used], numbers[used]
+
+    def everything(self, n_features: int) -> tuple[Ints, EncodedIds, Floats]:
+        """Rows, ids and values of all records, in the order of the rows."""
+        rows, ids = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype="S1")]
+        values = np.empty((len(self), n_features))
+        at = 0
+        for some, names, numbers in self.records(n_features):
+            values[at : at + len(some)] = numbers
+            rows.append(some)
+            ids.append(names)
+            at += len(some)
         return np.concatenate(rows), np.concatenate(ids), values
 
     def unclean_slots(self, n_features: int) -> int:

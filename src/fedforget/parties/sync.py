@@ -4,8 +4,9 @@ New records are learnt, changed ones replaced, and those that the source has no 
 by a request, as if somebody had asked for it.  All of it is one transaction.  Afterwards nothing
 tells that the records did not come by one import of the source.
 
-A source is read once.  The records that are held wait in memory meanwhile and take the new values
-over; new records go to the store at once.  So there is never a second copy of either.
+A source is read once, beside a keyed digest of each record that is held: neither the records nor
+the source are in memory as a whole.  New records go to the store at once, and so do changed ones if
+they are many.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from fedforget.arrays import Floats, Ints
 from fedforget.clustering.ids import IdIndex, Ids
 from fedforget.clustering.owner import Owner
-from fedforget.clustering.prf import Keys, Secret
+from fedforget.clustering.prf import Keys, Secret, keys_of_messages
 from fedforget.configuration import Configuration
 from fedforget.errors import DuplicateIdError
 from fedforget.parties import receipts
@@ -30,7 +31,7 @@ from fedforget.parties.errors import ClientError
 from fedforget.parties.gate import Gate
 from fedforget.parties.imports import note_import
 from fedforget.parties.log import now
-from fedforget.parties.sources import ROWS_AT_A_TIME, Source
+from fedforget.parties.sources import Source
 from fedforget.parties.store import (
     Clusters,
     EncodedIds,
@@ -52,7 +53,7 @@ EXAMPLES = 5
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
 _NUMBER = re.compile(r"\d{1,18}")
 _FEW = 8
-"""Changes are few if they are at most one eighth of the records; these are in memory twice."""
+"""Changes are few if they are at most one eighth of the records: these wait in memory."""
 
 _NOWHERE = np.empty(0, dtype=np.int64)
 
@@ -182,7 +183,7 @@ class Comparison:
 
     Attributes
     ----------
-    rows, ids, values : the records that were held; changed ones have their new values here.
+    rows, ids : of the records that were held.
     seen, changed : which of them the source has, and with other values.
     """
 
@@ -190,15 +191,38 @@ class Comparison:
         self, store: Store, config: Configuration, secret: Secret, gate: Gate, *, writes: bool
     ) -> None:
         self._store, self._grid, self._secret = store, config.grid, secret
+        self._digest_key = secret.derive("values of records")
         self._gate, self._writes = gate, writes
-        self.rows, self.ids, self.values = store.everything(config.grid.n_features)
+        self._index = IdIndex()
+        self._read_held()
         n = len(self.rows)
         self.seen, self.changed = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
-        self._index = IdIndex()
-        self._index.put(keys_of_stored(secret, self.ids), np.arange(n))
+        self._pending: list[tuple[Ints, Floats]] = []
         self._places, self._hashed = [_NOWHERE], [_keys_of_none()]
         self.kinds = {name: Kind() for name in ("added", "changed", "kept_out")}
         self.n_rows = 0
+
+    def _read_held(self) -> None:
+        """Note where every record is, and the digest of its values."""
+        rows, ids, digests = [_NOWHERE], [np.empty(0, dtype="S1")], [_keys_of_none()]
+        n = 0
+        for some, names, values in self._store.records(self._grid.n_features):
+            self._index.put(keys_of_stored(self._secret, names), n + np.arange(len(some)))
+            rows.append(some)
+            ids.append(names)
+            digests.append(self._digests(values))
+            n += len(some)
+        self.rows, self.ids = np.concatenate(rows), np.concatenate(ids)
+        self._held = Keys(*map(np.concatenate, zip(*digests, strict=True)))
+
+    def _digests(self, values: Floats) -> Keys:
+        """A keyed digest of each row, in which every bit counts: -0.0 is not 0.0.
+
+        It has 128 bits, and nobody without the client's secret can look for two rows with one.
+        """
+        content = np.ascontiguousarray(values, dtype="<f8")
+        offsets = np.arange(len(values) + 1, dtype=np.int64) * (8 * values.shape[1])
+        return keys_of_messages(self._digest_key, content.tobytes(), offsets)
 
     def take(self, source: Source, ids: Ids, values: Floats) -> None:
         """Compare some rows of the source with what is held."""
@@ -249,12 +273,31 @@ class Comparison:
         self.kinds["kept_out"].add([encoded[one] for one in out.tolist()])
 
     def _compare(self, encoded: list[bytes], values: Floats, held: Ints, some: Ints) -> None:
-        """Take over the values that differ, in any bit: a zero with a sign is another value."""
-        at, new = held[some], np.ascontiguousarray(values[some])
-        other = (new.view(np.uint64) != self.values[at].view(np.uint64)).any(axis=1)
-        self.values[at[other]] = new[other]
+        """Note the values that differ."""
+        at, new = held[some], values[some]
+        found = self._digests(new)
+        other = (found.low != self._held.low[at]) | (found.high != self._held.high[at])
         self.changed[at[other]] = True
         self.kinds["changed"].add([encoded[one] for one in some[other].tolist()])
+        if self._writes and other.any():
+            self._pending.append((at[other], new[other]))
+            if _FEW * self.kinds["changed"].count > len(self.rows):
+                self.overwrite()
+
+    def overwrite(self) -> None:
+        """Give changed records their new values in the store."""
+        for at, values in self._pending:
+            self._store.set_values(self.rows[at], values)
+        self._pending.clear()
+
+    def take_changed(self) -> tuple[EncodedIds, Floats]:
+        """The ids and the new values of changed records that are not in the store yet."""
+        ids = [self.ids[at] for at, _ in self._pending]
+        values = [values for _, values in self._pending]
+        self._pending.clear()
+        if not ids:
+            return self.ids[:0], np.empty((0, self._grid.n_features))
+        return np.concatenate(ids), np.concatenate(values)
 
     def _add(self, encoded: list[bytes], values: Floats, keys: Keys, some: Ints) -> None:
         names = [encoded[one] for one in some.tolist()]
@@ -264,9 +307,9 @@ class Comparison:
             self._hashed.append(Keys(keys.low[some], keys.high[some]))
 
     def release(self) -> None:
-        """Let go of the records: a draw reads them all, and there is no room for them twice."""
-        self.values = np.empty((0, self.values.shape[1]))
+        """Let go of what was only needed to compare."""
         self._index = IdIndex()
+        self._held = _keys_of_none()
 
     @property
     def added(self) -> Known:
@@ -431,15 +474,12 @@ class Synchroniser:
         # There are no seeds while records do not fit an amended federation; those of a source do.
         seeds_stand = bool(before.seed_ids) and lost is None
         few = _FEW * touched <= len(found.rows)
+        found.release()
         if few and seeds_stand and self._config.representatives != "lloyd":
             self._follow(found, before, gone, rows, keys)
         else:
             self._store.remove(found.rows[~found.seen], n_features)
-            changed = np.flatnonzero(found.changed)
-            for at in range(0, len(changed), ROWS_AT_A_TIME):
-                some = changed[at : at + ROWS_AT_A_TIME]
-                self._store.set_values(found.rows[some], found.values[some])
-            found.release()
+            found.overwrite()
             self._draw_afresh((rows, keys))
         other = _first_difference(before.seed_ids, self._store.clusters(n_features).seed_ids)
         steps = [step for step in (lost, other) if step is not None]
@@ -454,13 +494,12 @@ class Synchroniser:
         owner = self._owner(before, dict(places), None)
         if gone.any():
             owner.forget(found.rows[gone])
-        if found.changed.any():
-            ids = found.ids[found.changed]
-            some = self._store.add(ids.tolist(), found.values[found.changed])
-            rows = np.concatenate([rows, some])
+        ids, values = found.take_changed()
+        if len(ids):
+            rows = np.concatenate([rows, self._store.add(ids.tolist(), values)])
             more = keys_of_stored(self._secret, ids)
             keys = Keys(*(np.concatenate(two) for two in zip(keys, more, strict=True)))
-        found.release()
+            del values
         if len(rows):
             owner.admit(rows, keys)
         self._store.set_clusters(clusters_of(owner.clusters))

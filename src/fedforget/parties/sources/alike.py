@@ -122,11 +122,12 @@ def trouble_with(one: str) -> str | None:
     """
     if one != one.strip():
         return "begins with a space" if one != one.lstrip() else "ends with a space"
-    unseen = unseen_in(one)
-    if unseen is not None:
-        return f"has the character U+{ord(unseen):04X}, which nobody sees"
-    if not unicodedata.is_normalized("NFC", one):
-        return "is not in Unicode's form NFC"
+    if not (one.isascii() and one.isprintable()):
+        unseen = unseen_in(one)
+        if unseen is not None:
+            return f"has the character U+{ord(unseen):04X}, which nobody sees"
+        if not unicodedata.is_normalized("NFC", one):
+            return "is not in Unicode's form NFC"
     if one.lower() in _WORDS:
         return "is a word for a missing value"
     return None

@@ -91,7 +91,7 @@ class AnnDataReader(Reader):
 
     def _id_column(self, obs: Any) -> Any:
         name = self.wanted.id_column
-        if name == OBS_NAMES:
+        if name in (OBS_NAMES, obs.attrs["_index"]):
             return obs[obs.attrs["_index"]]
         if name not in _columns(obs):
             there = ", ".join(map(repr, [OBS_NAMES, *_columns(obs)][:20]))

@@ -94,9 +94,14 @@ def open_source(
             raise TableError("standard input (-) cannot be read together with other sources")
         stream = sys.stdin.buffer if standard_input is None else standard_input
         return Source([_stream_reader(stream, wanted, chosen)], wanted, chosen)
-    paths = [path for one in given for path in _files(one)]
+
+    def listing() -> list[Path]:
+        return [path for one in given for path in _files(one)]
+
+    paths = listing()
     _refuse_twice(paths)
-    return Source([file_reader(path, wanted, chosen) for path in paths], wanted, chosen)
+    readers = [file_reader(path, wanted, chosen) for path in paths]
+    return Source(readers, wanted, chosen, listing)
 
 
 def _check_fill(fill: Mapping[str, float], wanted: Wanted, public: Mapping[str, float]) -> None:
@@ -149,9 +154,8 @@ def _files(given: str | Path) -> list[Path]:
     found = [one for one in matches if one.is_file()]
     if not found:
         pattern = any(sign in str(given) for sign in "*?[")
-        raise TableError(
-            f"{given}: there is no such file" + (", nor any of this pattern" * pattern)
-        )
+        more = ", nor any of this pattern" if pattern else ""
+        raise TableError(f"{given}: there is no such file{more}")
     return found
 
 

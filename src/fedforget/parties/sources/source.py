@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Source:
     readers : what is read, one after the other.
     wanted : the columns.
     options : what becomes of missing values and of ids that look alike.
+    listing : finds the readers' files again, where a directory or a pattern was given.
 
     Attributes
     ----------
@@ -43,8 +44,13 @@ class Source:
     """
 
     def __init__(
-        self, readers: Sequence[Reader], wanted: Wanted, options: SourceOptions | None = None
+        self,
+        readers: Sequence[Reader],
+        wanted: Wanted,
+        options: SourceOptions | None = None,
+        listing: Callable[[], list[Path]] | None = None,
     ) -> None:
+        self._listing = listing
         self._readers = list(readers)
         self._wanted = wanted
         self._options = options or SourceOptions()
@@ -75,6 +81,11 @@ class Source:
         row = at if self._rows is None else int(self._rows[at])
         return f"{self._reader_name}: row {row + 1}"
 
+    def _short_place(self, at: int) -> str:
+        """The same, without the source's name where that stands before it anyway."""
+        place = self.place(at)
+        return place if len(self._readers) > 1 else place.removeprefix(f"{self.path}: ")
+
     def check_inside(self, values: Floats, grid: Grid, first: int) -> None:
         """Refuse values of the last part that lie outside the federation's bounds."""
         outside = grid.outside(values)
@@ -97,7 +108,8 @@ class Source:
         TableError
             If anything is wrong; some parts may have been given out before.
         """
-        watch = Watch([one.path for one in self._readers if one.path is not None])
+        paths = [one.path for one in self._readers if one.path is not None]
+        watch = Watch(paths, self._listing)
         fill = self._options.fill
         missing = MissingValues(self.features, self._options.missing == "drop", fill)
         alike = None if self._options.ids_as_is else LookAlikes()
@@ -112,7 +124,7 @@ class Source:
                 ids = self._parsed(raw)
                 self._check_finite(values)
                 if alike is not None:
-                    alike.see(ids, lambda at: self.place(at).rpartition(": ")[2])
+                    alike.see(ids, self._short_place)
                 kept = missing.settle(values)
                 if kept is not None:
                     ids, values, self._rows = ids[kept], values[kept], self._rows[kept]
