@@ -35,7 +35,12 @@ from fedforget.parties.folders import write_private
 from fedforget.parties.policy import FILE as POLICY
 from fedforget.parties.policy import PolicyError
 from fedforget.parties.server_party import ServerParty, open_server
-from fedforget.protocol.errors import AloneError, ForkError, OutOfOrderError
+from fedforget.protocol.errors import (
+    AloneError,
+    ForkError,
+    OutOfOrderError,
+    WrongFederationError,
+)
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Payload
@@ -708,3 +713,34 @@ def test_what_was_approved_must_be_approved_again(study: tuple[World, Everything
     amend_all(world, features=(replace(AGE, high=150.0), WEIGHT))
     with open_client(world.client("aarhus")) as client:
         assert not client.preview().verdict.goes
+
+
+def test_a_round_of_the_old_version_under_the_amending_list(tmp_path: Path) -> None:
+    """A server gives one member the new file and keeps it from the others: they part for good."""
+    world = World(tmp_path, (*NAMES, "dresden")).set_up(federation_file())
+    world.fill()
+    world.round()
+    world.back_up("server")
+    made = amend_server(world, n_clusters=4)
+    take_over(world, made, "dresden")
+    world.restore("server")
+    with open_server(world.server) as server:
+        document = server.enrol(afresh=True)
+    assert document == made.document
+    others = world.without("dresden")
+    for name in others.names:
+        with open_client(world.client(name)) as client:
+            client.join(None, document)
+    assert others.round()["kind"] == "delta"
+    with open_server(world.server) as server:
+        (letter,) = server.notices_after(1)
+    with open_client(world.client("dresden")) as client:
+        with pytest.raises(WrongFederationError, match="belongs to the list of epoch 2"):
+            client.receive(letter)
+        assert client.ledger().place.round == 1
+    # Nor can the others take the file over any more.
+    with (
+        open_client(world.client("aarhus")) as client,
+        pytest.raises(FederationFileError, match="a round was committed"),
+    ):
+        client.plan_join(made.file, document)
