@@ -81,11 +81,7 @@ class Times:
         return {
             "last_commit": None
             if last is None
-            else {
-                "round": last.round,
-                "time": _text(last.time),
-                "seconds_ago": self.ago(last.time),
-            },
+            else {"round": last.round, "time": _text(last.time)},
             "members_missing": [
                 {
                     "member": one.name,
