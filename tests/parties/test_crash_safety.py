@@ -122,7 +122,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )
     if "mount:" in done.stderr:
         pytest.skip("file systems cannot be mounted here")

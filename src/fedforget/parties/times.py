@@ -81,10 +81,7 @@ class Times:
         return {
             "last_commit": None
             if last is None
-            else {
-                "round": last.round,
-                "time": _text(last.time),
-            },
+            else {"round": last.round, "time": _text(last.time)},
             "members_missing": [
                 {
                     "member": one.name,
