@@ -204,7 +204,7 @@ def test_serving_keeps_nobody_from_the_directory(root: Path) -> None:
 def test_a_directory_that_goes_away_is_told_and_the_page_stays(tmp_path: Path) -> None:
     make_federation(tmp_path, TOWNS, records=20)
     with served(tmp_path / "server") as port:
-        before = asked(port, "/content")[1]
+        before = wait_for(port, "chain and signatures fit")
         (tmp_path / "server" / "federation.toml").rename(tmp_path / "elsewhere")
         answer, text = asked(port, "/content")
         assert text == before
