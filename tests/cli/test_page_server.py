@@ -23,7 +23,7 @@ from fedforget.cli.live_page import LivePage
 from fedforget.cli.main import app
 from fedforget.cli.page_server import HEADERS, Guard, listening, new_token, server_of
 from fedforget.errors import FedforgetError
-from fedforget.parties.client_party import open_client
+from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.folders import held
 from fedforget.parties.reading import Kind
 from fedforget.parties.server_party import open_server
@@ -262,6 +262,19 @@ def test_a_servers_page_follows_rounds_and_their_drift(tmp_path: Path) -> None:
         assert re.search(r"[0-9.]+ %", drift)
         directories.run(tmp_path / "server", folders)
         assert "no centre has moved" in asked(port, "/content")[1]
+
+
+def test_pages_of_directories_at_every_stage(tmp_path: Path) -> None:
+    """Nothing enrolled, nothing joined, nothing imported, everything erased."""
+    ClientParty.create(tmp_path / "new", "new")
+    assert "has not joined a federation" in LivePage(tmp_path / "new", "client").content().html
+    folders = make_federation(tmp_path, TOWNS, records=0)
+    assert "No round was committed yet" in LivePage(tmp_path / "server", "server").content().html
+    page = LivePage(folders[0], "client")
+    assert "nothing is reported" in page.content().html
+    with open_client(folders[0]) as client:
+        client.leave(alone=True)
+    assert "a later round takes this client out" in page.content().html
 
 
 def test_a_page_shows_a_curve_and_what_is_overdue_if_somebody_knows(root: Path) -> None:
