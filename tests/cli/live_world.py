@@ -102,7 +102,8 @@ def make_federation(
         )
         with open_client(folder) as client:
             client.join(agreed, members)
-            client.import_table(Table(path, agreed.feature_names, "patient"))
+            if records:
+                client.import_table(Table(path, agreed.feature_names, "patient"))
         path.unlink()
     return folders
 

@@ -21,11 +21,13 @@ from live_world import make_federation
 from typer.testing import CliRunner
 
 from fedforget.cli.choose_command import losses_of
+from fedforget.cli.directory_page import report_of
 from fedforget.cli.live_page import LivePage
 from fedforget.cli.main import app
 from fedforget.cli.page_server import HEADERS, Guard, listening, new_token, server_of
 from fedforget.errors import FedforgetError
-from fedforget.parties.client_party import open_client
+from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.disclosure import preset
 from fedforget.parties.folders import held
 from fedforget.parties.reading import Kind
 from fedforget.parties.server_party import open_server
@@ -208,7 +210,7 @@ def test_serving_keeps_nobody_from_the_directory(root: Path) -> None:
 def test_a_directory_that_goes_away_is_told_and_the_page_stays(tmp_path: Path) -> None:
     make_federation(tmp_path, TOWNS, records=20)
     with served(tmp_path / "server") as port:
-        before = asked(port, "/content")[1]
+        before = wait_for(port, "chain and signatures fit")
         (tmp_path / "server" / "federation.toml").rename(tmp_path / "elsewhere")
         answer, text = asked(port, "/content")
         assert text == before
@@ -266,6 +268,35 @@ def test_a_servers_page_follows_rounds_and_their_drift(tmp_path: Path) -> None:
         assert re.search(r"[0-9.]+ %", drift)
         directories.run(tmp_path / "server", folders)
         assert "no centre has moved" in asked(port, "/content")[1]
+
+
+def test_small_counts_are_on_the_live_page_alone(tmp_path: Path) -> None:
+    """The page in a file may be sent to others, to whom the least cell is the least count."""
+    folders = make_federation(tmp_path, TOWNS, records=40, disclosure=preset("omop", 0.01))
+    with open_client(folders[0]) as client:
+        client.forget(["A-3", "A-4"])
+    asked_for = re.compile(r'<section id="requests">.*?</section>', re.DOTALL)
+    sent = asked_for.search(report_of(folders[0])[1])
+    own = asked_for.search(LivePage(folders[0], "client").content().html)
+    assert sent is not None
+    assert own is not None
+    assert '<td class="number">fewer than 5</td>' in sent[0]
+    assert '<td class="number">2</td>' in own[0]
+    directories.run(tmp_path / "server", folders)
+    assert '<td class="number">fewer than 5</td>' in report_of(folders[0])[1]
+
+
+def test_pages_of_directories_at_every_stage(tmp_path: Path) -> None:
+    """Nothing enrolled, nothing joined, nothing imported, everything erased."""
+    ClientParty.create(tmp_path / "new", "new")
+    assert "has not joined a federation" in LivePage(tmp_path / "new", "client").content().html
+    folders = make_federation(tmp_path, TOWNS, records=0)
+    assert "No round was committed yet" in LivePage(tmp_path / "server", "server").content().html
+    page = LivePage(folders[0], "client")
+    assert "nothing is reported" in page.content().html
+    with open_client(folders[0]) as client:
+        client.leave(alone=True)
+    assert "a later round takes this client out" in page.content().html
 
 
 def test_a_page_shows_the_curve_of_losses(root: Path) -> None:

@@ -19,6 +19,8 @@ from fedforget.parties.attempts import failures_since
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.disclosure import preset
 from fedforget.parties.folders import write_private
+from fedforget.parties.round_progress import STAGES, Seen
+from fedforget.parties.round_progress import read_progress as read_round
 from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import Finding, RoundAbortedError
 from fedforget.protocol.keys import AgreementKey
@@ -667,3 +669,25 @@ def test_a_configuration_that_makes_no_sense_is_refused(
 def test_the_progress_file_is_its_owners_alone(world: World) -> None:
     world.run()
     assert (world.server / server_app.PROGRESS).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_round_over_flower_shows_where_it_stands(world: World) -> None:
+    seen: list[Seen] = []
+
+    def look(message: Message) -> None:
+        found = read_round(world.server)
+        assert found is not None
+        seen.append(found)
+
+    world.grid.before = look
+    silent, world.grid.nodes[3] = world.grid.nodes[3], Silent()
+    run = world.run()
+    assert run.committed["round"] == 2
+    assert read_round(world.server) is None
+    assert all(one.running and one.progress.round == 2 for one in seen)
+    titles = [one.progress.stage.title for one in seen if one.progress.stage is not None]
+    assert list(dict.fromkeys(titles)) == list(STAGES)
+    last = seen[-1].progress
+    assert last.lost == {"client-2": "who"}
+    assert list(last.refused) == ["node 3"]
+    world.grid.nodes[3] = silent

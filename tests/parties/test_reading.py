@@ -114,6 +114,24 @@ def test_what_a_directory_is(world: World, tmp_path: Path) -> None:
         check_readable(world.server, "server")
 
 
+def test_files_that_come_and_go_keep_nobody_from_looking(world: World) -> None:
+    stop = threading.Event()
+
+    def rush() -> None:
+        while not stop.is_set():
+            with RoundProgress(world.server).shown(2) as progress:
+                progress.began("who", NAMES, attempt=0, kind=None)
+
+    busy = threading.Thread(target=rush)
+    busy.start()
+    try:
+        for _ in range(50):
+            check_readable(world.server, "server")
+    finally:
+        stop.set()
+        busy.join()
+
+
 # -- a round under way -----------------------------------------------------------------------------
 
 

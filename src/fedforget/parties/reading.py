@@ -7,19 +7,26 @@ refused.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from fedforget.errors import FedforgetError
 from fedforget.parties import client_party, server_party
 from fedforget.parties.client_party import ClientParty
-from fedforget.parties.folders import UNFINISHED, FolderError, check_private
+from fedforget.parties.folders import (
+    UNFINISHED,
+    FolderError,
+    FolderInUseError,
+    check_private,
+)
 from fedforget.parties.round_progress import FILE as PROGRESS
 from fedforget.parties.server_party import ServerParty
 
 Kind = Literal["server", "client"]
+_TRIES = 20
 
 
 def kind_of(folder: Path) -> Kind:
@@ -39,7 +46,14 @@ def check_readable(folder: Path, kind: Kind) -> None:
     found = kind_of(folder)
     if found != kind:
         raise FolderError(f"{folder} is a {found}'s directory, not a {kind}'s")
-    check_private(folder)
+    for _ in range(_TRIES - 1):
+        # Files of a round under way come and go.
+        with suppress(FolderInUseError):
+            check_private(folder)
+            break
+        time.sleep(0.05)
+    else:
+        check_private(folder)
     if (folder / UNFINISHED).exists():
         raise FolderError(f"{folder} is unfinished: its init was cut off; run it again")
 
