@@ -51,10 +51,18 @@ def test_vulnerabilities_are_listed() -> None:
         {"name": "unknown", "skip_reason": "not on the index"},
     ]
     result = release_check.judged(1, json.dumps({"dependencies": dependencies}), "")
-    assert result.checked
+    assert result.checked == 2
     assert result.vulnerable == ["bad 2: CVE-2026-1"]
+    assert result.skipped == ["unknown"]
+
+
+def test_an_index_that_knows_nothing_has_checked_nothing() -> None:
+    """pip-audit then says that there are no known vulnerabilities."""
+    dependencies = [{"name": "numpy", "skip_reason": "Dependency not found on PyPI"}]
+    result = release_check.judged(0, json.dumps({"dependencies": dependencies}), "")
+    assert result == release_check.Audit(0, [], ["numpy"], "Dependency not found on PyPI")
 
 
 def test_nothing_known_is_said_too() -> None:
     output = json.dumps({"dependencies": [{"name": "good", "version": "1", "vulns": []}]})
-    assert release_check.judged(0, output, "") == release_check.Audit(True, [])
+    assert release_check.judged(0, output, "") == release_check.Audit(1, [], [])

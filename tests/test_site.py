@@ -49,6 +49,14 @@ def test_no_page_fetches_anything_from_the_network(site: Path) -> None:
         assert not re.search(r"url\(\s*['\"]?(?:https?:)?//", sheet.read_text(encoding="utf-8"))
 
 
+def test_lists_within_lists_are_nested(site: Path) -> None:
+    """In a plain viewer two or three spaces are enough; the site's Markdown wants four."""
+    page = (site / "architecture.html").read_text(encoding="utf-8")
+    assert re.search(
+        r"<li>[^<]*<strong><code>clustering/partition.py</code>(?:(?!</li>).)*<ul>", page, re.S
+    )
+
+
 def test_search_works_on_pages_that_are_opened_from_the_disk(site: Path, tmp_path: Path) -> None:
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next(filter(None, map(shutil.which, names)), None)

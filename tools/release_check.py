@@ -42,10 +42,11 @@ print(json.dumps(rows))
 
 
 class Audit(NamedTuple):
-    """What is known about vulnerabilities: how many, or why that could not be looked up."""
+    """What is known about vulnerabilities, of how many packages; or why nothing is known."""
 
-    checked: bool
+    checked: int
     vulnerable: list[str]
+    skipped: list[str]
     reason: str = ""
 
 
@@ -144,14 +145,17 @@ def judged(status: int, output: str, errors: str) -> Audit:
     except (ValueError, KeyError, TypeError):
         reason = next((s for s in reversed(errors.strip().splitlines()) if s), "no answer")
         if UNREACHABLE.search(errors):
-            return Audit(False, [], reason[:200])
+            return Audit(0, [], [], reason[:200])
         sys.exit(f"pip-audit failed with status {status}:\n{errors}")
     found = [
         f"{one['name']} {one['version']}: {hole['id']}"
         for one in listed
         for hole in one.get("vulns", ())
     ]
-    return Audit(True, found)
+    # A registry that does not know a package answers as if all were well; pip-audit then skips it.
+    skipped = [one["name"] for one in listed if "skip_reason" in one]
+    reason = next((one["skip_reason"] for one in listed if "skip_reason" in one), "")
+    return Audit(len(listed) - len(skipped), found, skipped, reason)
 
 
 def main() -> None:
@@ -190,12 +194,14 @@ def look_into(inside: Path) -> None:
         print(f"  no licence is stated by: {', '.join(unclear)}")
     print(f"SBOM of {components(inside, OUT / 'sbom.json')} components: build/release/sbom.json")
     result = audit(inside)
-    if not result.checked:
-        print(f"vulnerabilities were NOT checked, the service cannot be reached: {result.reason}")
-    elif result.vulnerable:
+    if result.vulnerable:
         sys.exit("known vulnerabilities:\n  " + "\n  ".join(result.vulnerable))
-    else:
-        print("no known vulnerabilities")
+    if not result.checked:
+        print(f"vulnerabilities were NOT checked; nothing could be looked up: {result.reason}")
+        return
+    print(f"no known vulnerabilities in {result.checked} packages")
+    if result.skipped:
+        print(f"  NOT checked, because the index does not know them: {', '.join(result.skipped)}")
 
 
 if __name__ == "__main__":

@@ -177,18 +177,18 @@ def scma() -> str:
         ("sum", total, ORANGE),
     ]
     parts = [
-        text(20, 28, "counts of bins 0 to 11", font_weight="bold"),
+        text(20, 28, "counts of bins 1 to 11", font_weight="bold"),
         text(430, 28, "six sums modulo 101", font_weight="bold"),
     ]
     for number, (name, counts, colour) in enumerate(rows):
         y = 50 + 62 * number + (14 if colour else 0)
         parts.append(text(20, y + 20, name, font_weight="bold", fill=colour or INK))
-        for place in range(12):
-            x = 100 + 24 * place
+        for place in range(1, 12):
+            x = 100 + 26 * (place - 1)
             count = counts.get(place)
-            parts.append(box(x, y, 22, 28, fill="#bbdefb" if count else PALE))
+            parts.append(box(x, y, 24, 28, fill="#bbdefb" if count else PALE))
             if count:
-                parts.append(text(x + 11, y + 19, str(count), text_anchor="middle"))
+                parts.append(text(x + 12, y + 19, str(count), text_anchor="middle"))
         parts.append(arrow(395, y + 14, 424, y + 14, GREY))
         for power in range(length):
             value = sum(c * pow(b, power, prime) for b, c in counts.items()) % prime
