@@ -6,6 +6,7 @@ import io
 import json
 import re
 import unicodedata
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -351,7 +352,16 @@ def test_the_file_that_is_named_is_the_file_that_is_written(story: Path) -> None
 def test_pages_neither_run_nor_turn_what_others_named() -> None:
     evil = f"<script>\"'&{TURN}\x00\x1b"
     page = render(
-        "client.html", title=evil, kind=evil, name=evil, made=evil, version=evil, federation=None
+        "client.html",
+        shell="base.html",
+        title=evil,
+        kind=evil,
+        name=evil,
+        made=evil,
+        now=datetime.now(UTC),
+        version=evil,
+        federation=None,
+        live=None,
     )
     page += str(macro("charts.html", "strip")(strip(evil, 0.0, 1.0, [], [])))
     assert not acts(page)

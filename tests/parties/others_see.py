@@ -27,7 +27,7 @@ _RANDOM = [
     (re.compile(r"\b[0-9]-[0-9a-f]{4,}\b"), "REQUEST"),
     (re.compile(r'"(seconds|advertise|share|masked input|consistency|unmask|commit|who)": '
                 r"[0-9.e-]+"), r'"\1": SECONDS'),
-    (re.compile(r"\b\d+(\.\d+)? s\b"), "SECONDS"),
+    (re.compile(r"\b\d+(\.\d+)? (s|seconds?)\b"), "SECONDS"),
     (re.compile(r'<td class="number">\d+\.\d\d</td>'), "SECONDS"),
     (re.compile(r"[A-Za-z0-9+/]{40,}={0,2}"), "BASE64"),
 ]  # fmt: skip
