@@ -14,6 +14,7 @@ from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import write_private
 from fedforget.parties.policy import FILE, PolicyError, SitePolicy
 from fedforget.parties.server_party import ServerParty, open_server
+from fedforget.runtime.directories import RoundFailedError
 
 RULES = DisclosurePart(3, 6, 2, 0.01)
 
@@ -106,6 +107,16 @@ def test_a_policy_that_cannot_be_read_stops_everything(
     (tmp_path / FILE).write_text(text, encoding="utf-8")
     with pytest.raises(PolicyError, match=words):
         SitePolicy.read(tmp_path)
+
+
+def test_others_are_not_told_what_a_policy_forbids(tmp_path: Path) -> None:
+    world = new_world(tmp_path)
+    world.round()
+    set_policy(world, "aarhus", "least_members = 99")
+    with pytest.raises(RoundFailedError, match="aarhus: it takes no part") as caught:
+        world.round()
+    assert "least_members" not in str(caught.value)
+    assert "99" not in str(caught.value)
 
 
 def test_without_a_file_nothing_is_forbidden(tmp_path: Path) -> None:

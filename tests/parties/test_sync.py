@@ -105,6 +105,16 @@ def test_a_second_sync_finds_nothing(world: World) -> None:
     assert all_bytes(world.client("aarhus")) == before
 
 
+def test_a_number_that_is_written_in_another_way(world: World) -> None:
+    """A spreadsheet has saved the export: 5 has become 5.0, and nobody else has changed."""
+    values = np.concatenate([VALUES, values_of(1, 9)])
+    sync(world, [*IDS, "5"], values)
+    before = world.records("aarhus")
+    with pytest.raises(TableError, match=r"'5\.0' stands beside '5'"):
+        sync(world, [*IDS, "5.0"], values)
+    assert world.records("aarhus") == before
+
+
 def test_an_empty_client_is_filled(tmp_path: Path) -> None:
     world = World(tmp_path).set_up()
     assert counts(sync(world, IDS, VALUES)) == {"added": 40}
@@ -258,6 +268,9 @@ class Nothing:
     """A reader that dropped every row that it had."""
 
     path, columns, n_rows = "export.csv", None, None
+
+    def beside(self, held: object) -> None:
+        """There is nothing to compare with them."""
 
     def parts(self) -> Any:
         return iter(())

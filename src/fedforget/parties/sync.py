@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -326,6 +326,10 @@ class Comparison:
         """How many records there are afterwards."""
         return len(self.rows) - self.n_removed + self.kinds["added"].count
 
+    def held_ids(self) -> Collection[bytes]:
+        """The encoded ids that were held; made when somebody looks at them."""
+        return _Listed(self.ids)
+
     def removed_ids(self) -> list[bytes]:
         """The encoded ids that the source has no longer."""
         gone: list[bytes] = self.ids[~self.seen].tolist()
@@ -366,6 +370,8 @@ class Synchroniser:
         waiting = {one.name for one in self._store.requests()}
         gate = Gate(suppression, waiting, rules.again, waits=True)
         found = Comparison(self._store, self._config, self._secret, gate, writes=not rules.dry_run)
+        # An export that writes 5 as 5.0 would forget everybody, and learn them under other names.
+        source.beside(found.held_ids())
         for ids, values in source.parts():
             if found.n_rows == 0 and not rules.new_columns:
                 self._check_columns(source)
@@ -503,6 +509,22 @@ class Synchroniser:
         if len(rows):
             owner.admit(rows, keys)
         self._store.set_clusters(clusters_of(owner.clusters))
+
+
+class _Listed(Collection[bytes]):
+    """An array as a collection: bytes of their own for all ids would be there for long."""
+
+    def __init__(self, ids: EncodedIds) -> None:
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._ids.tolist())
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._ids
 
 
 def remember_columns(store: Store, columns: Sequence[str] | None) -> None:

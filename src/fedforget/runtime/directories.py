@@ -13,6 +13,7 @@ from fedforget.parties.attempts import note_failure
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.database import StoreError
 from fedforget.parties.folders import FolderInUseError
+from fedforget.parties.policy import PolicyError
 from fedforget.parties.round_progress import RoundProgress
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
@@ -68,6 +69,10 @@ class Directories:
             return self._clients[name].receive(data)
         except ProtocolError as error:
             self.refused(name, error)
+            return None
+        except PolicyError:
+            # What a site's policy says stays at the site.
+            self.refused(name, RoundError("it takes no part; `client preview` tells its operator"))
             return None
 
     def refused(self, name: str, error: Exception) -> None:
