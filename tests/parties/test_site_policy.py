@@ -86,8 +86,10 @@ def test_a_site_may_be_stricter_for_itself(tmp_path: Path) -> None:
     world.check_sums()
     assert not len(reported(world, "bologna"))
     set_policy(world, "coimbra", "least_members = 9")
-    with pytest.raises(PolicyError, match="least_members = 9"):
+    with pytest.raises(RoundFailedError, match="coimbra: it takes no part"):
         world.round()
+    with open_client(world.client("coimbra")) as client:
+        assert "least_members = 9" in "".join(client.preview().verdict.problems)
 
 
 @pytest.mark.parametrize(
