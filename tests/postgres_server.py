@@ -9,8 +9,10 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,26 +96,27 @@ def programs() -> Path:
     return max(versions, key=lambda folder: float(folder.parent.name))
 
 
-def _as_whom() -> tuple[list[str], str | None]:
-    """How to start a program that refuses root, and which user it then is."""
+def _switch() -> tuple[list[str], str | None]:
+    """How to start a program that refuses root and ends with its parent; which user it then is."""
+    setpriv = shutil.which("setpriv")
+    ending = [] if setpriv is None else [setpriv, "--pdeathsig", "QUIT"]
     if os.geteuid() != 0:
-        return [], None
+        return ending, None
     try:
         pwd.getpwnam(_PACKAGE_USER)
     except KeyError:
         raise NoServerError(
             f"PostgreSQL refuses to run as root, and there is no user {_PACKAGE_USER}"
         ) from None
-    switch = shutil.which("setpriv")
-    if switch is None:
+    if setpriv is None:
         raise NoServerError("PostgreSQL refuses to run as root, and there is no setpriv")
     user = f"--reuid={_PACKAGE_USER}", f"--regid={_PACKAGE_USER}", "--init-groups"
-    return [switch, *user], _PACKAGE_USER
+    return [*ending, *user], _PACKAGE_USER
 
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    """Start a server, and stop it at the end.
+    """Start a server, and stop it at the end; it also ends if this process is killed.
 
     Raises
     ------
@@ -121,7 +124,7 @@ def running_postgres() -> Iterator[Postgres]:
         If there is none that can be started; the message says why.
     """
     where = programs()
-    switch, user = _as_whom()
+    switch, user = _switch()
     # A socket's path has at most 107 characters, so that the folder cannot be just anywhere.
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     try:
@@ -135,31 +138,47 @@ def running_postgres() -> Iterator[Postgres]:
         login = "--auth-local=scram-sha-256", "--auth-host=reject", f"--pwfile={secret}"
         made = ("-D", data, "-U", "postgres", "-E", "UTF8", "--no-locale", "-N", *login)
         _run([*switch, where / "initdb", *made], folder)
-        settings = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=20"
-        control = [*switch, where / "pg_ctl", "-D", data, "-w", "-t", "60"]
-        _run([*control, "-l", folder / "log", "-o", settings, "start"], folder)
+        settings = ("listen_addresses=", "fsync=off", "max_connections=20")
+        options = [part for one in settings for part in ("-c", one)]
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(
+                [*switch, where / "postgres", "-D", data, "-k", folder, *options],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         try:
+            _wait_until_ready(server, process)
             yield server
         finally:
-            _run([*control, "-m", "immediate", "stop"], folder)
+            process.send_signal(signal.SIGQUIT)
+            process.wait(60)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _wait_until_ready(server: Postgres, process: subprocess.Popen[bytes]) -> None:
+    command = [server.programs / "pg_isready", "-q", "-h", server.sockets]
+    end = time.monotonic() + 120
+    while subprocess.run(command, check=False).returncode != 0:
+        assert process.poll() is None, (server.folder / "log").read_text()
+        assert time.monotonic() < end, "the server does not answer"
+        time.sleep(0.1)
+
+
 def _run(command: list[str | Path], folder: Path) -> None:
-    # The server keeps the streams that it is started with: a pipe would never end.
-    with tempfile.TemporaryFile("w+") as output:
-        done = subprocess.run(
-            list(map(str, command)),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=120,
-            check=False,
-        )
-        output.seek(0)
-        assert done.returncode == 0, output.read()
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.fixture(scope="session")
