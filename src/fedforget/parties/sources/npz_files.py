@@ -62,7 +62,8 @@ class NpzReader(Reader):
             raise TableError(
                 f"{self.name}: {name!r} holds {found.dtype}, not numbers; nothing was imported"
             )
-        if found.dtype.kind in "iu" and (np.abs(found.astype(np.float64)) > 2.0**53).any():
+        # As integers: 2**53 + 1 becomes 2**53 as a float.
+        if found.dtype.kind in "iu" and ((found > 2**53) | (found < -(2**53))).any():
             raise TableError(
                 f"{self.name}: {name!r} holds integers beyond 2**53, which are no float64; nothing"
                 " was imported"
