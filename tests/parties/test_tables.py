@@ -350,3 +350,9 @@ def test_ids_given_as_text_and_as_number_are_one(party: ClientParty, tmp_path: P
         party.forget(["17", "x", "17"])
     assert party.forget([17]).records == 1
     assert party.forget(["018"]).records == 1
+
+
+@pytest.mark.parametrize("ending", ["parquet", "npz"])
+def test_integers_that_are_no_floats(party: ClientParty, tmp_path: Path, ending: str) -> None:
+    path = written(frame(age=[1, 2**53 + 1, 3]), tmp_path, ending)
+    refused(party, path, "'age'", "beyond 2**53")
