@@ -54,6 +54,7 @@ class Year:
         self.records: dict[str, dict[str, np.ndarray]] = {name: {} for name in TOWNS}
         self.forgotten_since_backup: dict[str, list[str]] = {name: [] for name in TOWNS}
         self.away: dict[str, int] = {}
+        self.restores = dict.fromkeys(TOWNS, 0)
         self.kill_at: str | None = None
         self.full_is_due = False
         self.server_is_restored = False
@@ -157,6 +158,8 @@ class Year:
             return False
         self.write_receipts(name)
         self.world.restore(name)
+        # What was asked before the backup, and counted after it, is counted and receipted again.
+        self.restores[name] += 1
         with open_client(self.world.client(name)) as client:
             client.recover(self.forgotten_since_backup[name])
         held = self.world.held(name)
@@ -200,7 +203,7 @@ class Year:
 
     def write_receipts(self, name: str) -> None:
         with open_client(self.world.client(name)) as client:
-            client.write_receipts(self.receipts / name)
+            client.write_receipts(self.receipts / name / str(self.restores[name]))
 
     # -- the nights ----------------------------------------------------------------------------
 
