@@ -363,9 +363,7 @@ def test_parties_with_different_files_refuse_each_other(tmp_path: Path) -> None:
     assert document is not None
     with (
         open_client(two.client("aarhus")) as party,
-        pytest.raises(
-            FedforgetError, match=r"another federation's file: .* “study”: server_key is"
-        ),
+        pytest.raises(FedforgetError, match=r"federation's file: .* “study”: server_key is"),
     ):
         party.join(one.federation, document)
 
