@@ -165,7 +165,7 @@ def test_every_part_of_a_clients_notices_and_lists(party: ClientParty) -> None:
                 changed[at] ^= 1 << (at % 8)
                 query = f"UPDATE {table} SET {column} = ? WHERE {key} = ?"
                 party.store.execute(query, (bytes(changed), number))
-                assert list(party._problems()), (table, number, at)
+                assert party.audit().problems, (table, number, at)
                 party.store.execute(query, (data, number))
     assert found(party) == ""
 
@@ -188,7 +188,7 @@ def test_a_slot_of_an_erased_record_that_still_holds_something(
 def test_records_that_came_back(party: ClientParty) -> None:
     with party.store.transaction():
         party.store.add([b"sA-1"], party.store.values_of([4096], 2))
-        party._draw_afresh()
+        party._held.draw_afresh()
     assert "1 record is held though it was forgotten" in found(party)
 
 

@@ -17,15 +17,11 @@ from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.disclosure import Cells
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
-from fedforget.clustering.ids import IdIndex, Ids, name_some, parse_ids
-from fedforget.clustering.owner import OwnedClusters, Owner
-from fedforget.clustering.prf import Keys, Secret
-from fedforget.clustering.records import RecordTable
+from fedforget.clustering.ids import Ids, name_some, parse_ids
+from fedforget.clustering.owner import Owner
+from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration
-from fedforget.digests import Digest
 from fedforget.errors import DuplicateIdError, UnknownIdError
-from fedforget.local_clusters import clusters_of as local_clusters_of
-from fedforget.local_clusters import local_kmeans
 from fedforget.parties import receipts
 from fedforget.parties.amended_clients import take_amendment
 from fedforget.parties.amendments import (
@@ -34,12 +30,15 @@ from fedforget.parties.amendments import (
     check_next,
     protocol_federation,
 )
+from fedforget.parties.client_audit import Audit, audit_of, state_digest_of
 from fedforget.parties.database import ErasureError, erase_database
 from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import FederationFile
-from fedforget.parties.fitting import Misfit, misfit_of, no_clusters, waits
+from fedforget.parties.fitting import Misfit
 from fedforget.parties.folders import being_made, locked, read_key, write_private
 from fedforget.parties.gate import Gate
+from fedforget.parties.held_records import HeldRecords
+from fedforget.parties.importing import Progress, import_records
 from fedforget.parties.imports import VALUE as IMPORTS
 from fedforget.parties.imports import close_imports, note_import, send_imports
 from fedforget.parties.joined import Joined
@@ -47,26 +46,18 @@ from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.policy import SitePolicy
 from fedforget.parties.preview import Preview, Verdict
-from fedforget.parties.sources.reader import ROWS_AT_A_TIME
 from fedforget.parties.sources.source import Source
 from fedforget.parties.store import (
-    SCHEMA,
-    Clusters,
-    EncodedIds,
     Request,
     Store,
     StoreError,
     decoded_id,
     encoded_ids,
-    keys_of_stored,
 )
 from fedforget.parties.stored_records import (
     StoredClusters,
     StoredRecords,
-    clustered_in_place,
     clusters_of,
-    fresh_owner,
-    standing_owner,
 )
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
@@ -83,8 +74,7 @@ from fedforget.protocol.client_ledger import (
     load,
 )
 from fedforget.protocol.client_side import ClientSide
-from fedforget.protocol.errors import NotReadyError, ProtocolError
-from fedforget.protocol.history import check_lists, walk
+from fedforget.protocol.errors import NotReadyError
 from fedforget.protocol.joining import (
     check_adoption,
     is_in_force,
@@ -98,7 +88,7 @@ from fedforget.protocol.messages import Context
 from fedforget.text import check_new_name
 
 if TYPE_CHECKING:
-    from fedforget.clustering.lloyd_clusters import LocalKMeans
+    pass
 
 STORE = "client.sqlite"
 IDENTITY = "identity.key"
@@ -111,10 +101,6 @@ _VALUES = (
     COLUMNS, IMPORTS,
 )  # fmt: skip
 """The single values that a client's store holds, beside the salts of requests."""
-
-_NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -140,20 +126,6 @@ class WrittenReceipt(NamedTuple):
     salt: str | None
 
 
-@dataclass(frozen=True)
-class Audit:
-    """A fresh fit beside what is stored, and whatever else does not fit."""
-
-    records: int
-    stored: str
-    fresh: str
-    problems: tuple[str, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        return self.stored == self.fresh and not self.problems
-
-
 class ClientParty:
     """An open client directory.  Use :func:`open_client`, or to look at it ``reading``."""
 
@@ -176,10 +148,10 @@ class ClientParty:
         # The store first: of a directory of an earlier version, it says what to do.
         self.store = Store(folder / STORE, copy=copy)
         try:
+            self.name: str = self.store.get("name")
             self.federation = current_file(folder, self.store)
             if self.federation is not None:
                 self._configure(self.federation)
-            self.name: str = self.store.get("name")
         except BaseException:
             self.store.close()
             raise
@@ -187,7 +159,8 @@ class ClientParty:
     def _configure(self, federation: FederationFile) -> None:
         self.config = federation.configuration()
         self.versions = stored_versions(self.store)
-        self._n_features = len(federation.features)
+        names = federation.feature_names
+        self._held = HeldRecords(self.store, self.config, names, self.name, self._secret)
 
     # -- setting up ----------------------------------------------------------------------------
 
@@ -243,7 +216,7 @@ class ClientParty:
                     self.store.add_list(one.membership.epoch, one.data)
             ledger = self.stored_ledger()
             if ledger is None:
-                ledger = newcomer(given[0].membership, self._n_features)
+                ledger = newcomer(given[0].membership, self._held.n_features)
             alone = joins_alone(self.name, plan.membership, ledger, alone)
             self._store_ledger(structs.replace(ledger, joins_alone=alone))
         self._protocol = None
@@ -309,7 +282,7 @@ class ClientParty:
         self._configure(federation)
         if redraw:
             self.store.forget_labels()
-            self.draw_if_they_fit()
+            self._held.draw_if_they_fit()
 
     def keep_ledger(self, ledger: ClientLedger) -> None:
         """Store the ledger; belongs into a transaction."""
@@ -337,64 +310,20 @@ class ClientParty:
         self._joined()
         with self._change() as suppression:
             gate = Gate(suppression, {one.name for one in self.store.requests()}, again)
-            held = self.store.index()
-            waiting = waits(self.store, self._n_features)
-            replaced = row = 0
-            before, seen = len(held), IdIndex()
-            table.beside(held.keys())
-            places, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
-            for ids, values in table.parts():
-                table.check_inside(values, self.config.grid, row)
-                encoded = encoded_ids(ids.tolist())
-                keys = self._check_fresh(table, encoded, seen)
-                row += len(encoded)
-                kept = gate.admitted(table, encoded)
-                encoded, values = [encoded[at] for at in kept], values[kept]
-                known = [one for one in encoded if one in held]
-                if known and not replace:
-                    some = name_some([decoded_id(one) for one in known])
-                    raise DuplicateIdError(
-                        f"{table.path}: {len(known)} ids are held already: {some}; nothing was"
-                        " imported (--replace forgets the old records first)"
-                    )
-                old = np.array([held.pop(one) for one in known], dtype=np.int64)
-                self.store.remove(old, self._n_features)
-                places.append(self.store.add(encoded, values))
-                hashed.append(Keys(keys.low[kept], keys.high[kept]))
-                replaced += len(known)
-                if progress is not None:
-                    progress(len(ids))
-            rows = np.concatenate(places)
-            keys = Keys(*(np.concatenate(column) for column in zip(*hashed, strict=True)))
-            added, records = len(rows), len(held) + len(rows)
-            if records > self.config.max_records:
-                raise ClientError(
-                    f"{records} records do not fit: this grid has room for"
-                    f" {self.config.max_records}; nothing was imported"
-                )
-            del seen
-            if waiting:
-                self.draw_if_they_fit()
-            elif replaced or added > before:
-                del held
-                self._draw_afresh((rows, keys))
-            else:
-                owner = self._owner(self.store.clusters(self._n_features), held, (rows, keys))
-                owner.admit(rows, keys)
-                self.store.set_clusters(clusters_of(owner.clusters))
-            note_import(self.store, now(), added)
+            done = import_records(self._held, table, gate, replace=replace, progress=progress)
+            note_import(self.store, now(), done.added)
             if gate.forgiven:
                 mark = os.urandom(8).hex()
                 self.store.put("let_in", mark)
                 suppression.begin_forgiving(gate.forgiven, mark)
             remember_columns(self.store, table.columns)
         return {
-            "added": added,
-            "replaced": replaced,
+            "added": done.added,
+            "replaced": done.replaced,
             "kept_out": gate.kept_out,
             "dropped": table.dropped,
             "filled": sum(table.filled.values()),
-            "records": records,
+            "records": done.records,
         }
 
     def sync(
@@ -410,7 +339,7 @@ class ClientParty:
         list stay out and are counted, unless they may come again.
         """
         self._joined()
-        work = Synchroniser(self.store, self.config, self._secret, self._owner, self._draw_afresh)
+        work = Synchroniser(self._held)
         try:
             with self._change() as suppression:
                 return work.run(source, rules or SyncRules(), suppression, progress)
@@ -420,74 +349,6 @@ class ClientParty:
             raise ErasureError(
                 f"request {work.request.name} is stored and its records are forgotten; but {error}"
             ) from None
-
-    def _check_fresh(self, table: Source, encoded: list[bytes], seen: IdIndex) -> Keys:
-        """Refuse an id that the source has had already; ``seen`` grows by those of this part."""
-        keys = keys_of_stored(self._secret, np.array(encoded, dtype=np.bytes_))
-        fresh = seen.put(keys, np.zeros(len(encoded), dtype=np.int64))
-        if not fresh.all():
-            at = int(fresh.argmin())
-            raise DuplicateIdError(
-                f"{table.place(at)}: the id {decoded_id(encoded[at])!r} is there twice; nothing was"
-                " imported"
-            )
-        return keys
-
-    # -- the owner of the records --------------------------------------------------------------
-
-    @property
-    def _n_seeds(self) -> int:
-        return self.config.local_clusters_of(self.name)
-
-    @property
-    def _kmeans(self) -> LocalKMeans | None:
-        """K-means of this client, where clients run it."""
-        lloyd = self.config.representatives == "lloyd"
-        return local_kmeans(self.config, self.name) if lloyd else None
-
-    def _records(
-        self, n_clusters: int = 0, known: tuple[Ints, Keys] | None = None
-    ) -> StoredRecords:
-        return StoredRecords(self.store, self.config.grid, self._secret, n_clusters, known)
-
-    def _owner(
-        self,
-        clusters: Clusters,
-        rows: Mapping[bytes, int],
-        known: tuple[Ints, Keys] | None = None,
-    ) -> Owner[StoredRecords]:
-        """This client with the clusters that are stored; ``rows`` says where the seeds are."""
-        records = self._records(len(clusters.seed_ids), known)
-        return standing_owner(records, clusters, rows, self._n_seeds, self._kmeans)
-
-    def _draw_afresh(self, known: tuple[Ints, Keys] | None = None) -> None:
-        """Store the state that follows from the records."""
-        owner = fresh_owner(self._records(known=known), self._n_seeds, self._kmeans)
-        self.store.set_clusters(clusters_of(owner.clusters))
-
-    def draw_if_they_fit(self) -> bool:
-        """Draw clusters if all records fit, and none otherwise; belongs into a transaction."""
-        fit = self.misfit() is None
-        if fit and len(self.store):
-            self._draw_afresh()
-        else:
-            self.store.set_clusters(no_clusters(self._n_features))
-        return fit
-
-    def misfit(self) -> Misfit | None:
-        """Records that do not fit the federation since it was amended."""
-        return misfit_of(self.store, self.config.grid, self._joined().feature_names)
-
-    def _check_they_fit(self) -> None:
-        if waits(self.store, self._n_features):
-            raise ClientError(f"the records do not fit the amended federation: {self.misfit()}")
-
-    def _clusters_of(self, ids: EncodedIds, values: Floats) -> OwnedClusters[RecordTable]:
-        """The clusters of records, found afresh and stored nowhere; takes ``values`` over."""
-        clustered = clustered_in_place(self.config.grid, values)
-        keys = keys_of_stored(self._secret, ids)
-        table = RecordTable(clustered, ids, keys, np.arange(len(ids)))
-        return local_clusters_of(self.config, self.name, table)
 
     def forget(self, ids: Any, *, dry_run: bool = False, ignore_missing: bool = False) -> Forgotten:
         """Erase records; when this returns they are gone, and the change waits for a round.
@@ -504,7 +365,7 @@ class ClientParty:
         if again and not ignore_missing:
             some = name_some([wanted[at] for at in again])
             raise DuplicateIdError(f"given twice: {some}; nothing was forgotten")
-        clusters = self.store.clusters(self._n_features)
+        clusters = self._held.clusters()
         places = self.store.rows_of([*named, *clusters.seed_ids])
         held = {key: one for key, one in named.items() if key in places}
         missing = tuple(one for key, one in named.items() if key not in places)
@@ -517,8 +378,7 @@ class ClientParty:
         if not held:
             return Forgotten("", 0, None, "", found, missing)
         # While records do not fit, nobody owns clusters of them.
-        unfit = waits(self.store, self._n_features)
-        owner = None if unfit else self._owner(clusters, places)
+        owner = None if self._held.wait() else self._held.owner(clusters, places)
         rows = np.array([places[one] for one in held], dtype=np.int64)
         if dry_run:
             lost = None if owner is None else _from_one(owner.clusters.first_lost(rows))
@@ -546,8 +406,8 @@ class ClientParty:
         try:
             with self._change() as suppression:
                 if owner is None:
-                    self.store.remove(rows, self._n_features)
-                    step = 0 if self.draw_if_they_fit() else None
+                    self.store.remove(rows, self._held.n_features)
+                    step = 0 if self._held.draw_if_they_fit() else None
                 else:
                     step = owner.forget(rows).redrawn_from
                     self.store.set_clusters(clusters_of(owner.clusters))
@@ -582,7 +442,7 @@ class ClientParty:
             ids = list(self.store.index())
             records = len(ids)
             if records:
-                self._records().erase()
+                self._held.erase()
                 request = self.store.add_request(now(), records, None, b"", 1)
                 suppression.begin_forgetting(np.array(ids, dtype=np.bytes_), request.name)
             self._store_ledger(structs.replace(ledger, leaving=Leaving(alone)))
@@ -602,7 +462,7 @@ class ClientParty:
         encoded = dict(zip(encoded_ids(given), given, strict=True))
         held = self.store.rows_of(encoded)
         again = dict.fromkeys(decoded_id(one) for one in held)
-        again |= dict.fromkeys(self._held_though_forgotten())
+        again |= dict.fromkeys(self.held_though_forgotten())
         done = self.forget(list(again)) if again else None
         # What it has signed binds it still: the sum may have been opened.
         ledger = structs.replace(before, base=None, pending=None, recovering=True)
@@ -617,7 +477,7 @@ class ClientParty:
             "last_round_known": ledger.place.round,
         }
 
-    def _held_though_forgotten(self) -> list[int | str]:
+    def held_though_forgotten(self) -> list[int | str]:
         """Ids on the suppression list that are held all the same."""
         with self._suppression() as suppression:
             listed = suppression.entries()
@@ -734,7 +594,7 @@ class ClientParty:
             "version": None if self.federation is None else self.federation.version,
             "records": len(self.store),
             "records_that_do_not_fit": self._misfit_in_words(),
-            "clusters": 0 if ledger is None else len(self.store.clusters(self._n_features).sizes),
+            "clusters": 0 if ledger is None else len(self._held.clusters().sizes),
             "last_committed_round": None if ledger is None else ledger.place.round,
             "counted_in_round": None if ledger is None else ledger.base_round,
             "needs_full_round": ledger is not None and ledger.needs_full,
@@ -749,9 +609,14 @@ class ClientParty:
         }
 
     def _misfit_in_words(self) -> str | None:
-        if self.federation is None or not waits(self.store, self._n_features):
+        if self.federation is None or not self._held.wait():
             return None
         return str(self.misfit())
+
+    def misfit(self) -> Misfit | None:
+        """Records that do not fit the federation since it was amended."""
+        self._joined()
+        return self._held.misfit()
 
     def requests(self) -> list[dict[str, Any]]:
         """Requests that wait for a round, and those whose receipts were not written out."""
@@ -778,81 +643,23 @@ class ClientParty:
 
     def labels(self, centres: Floats) -> tuple[list[int | str], Labels]:
         """Each record's cluster: the nearest of the model's centres, in the clustered space."""
-        self._check_they_fit()
-        _, ids, values = self.store.everything(self._n_features)
+        self._held.check_they_fit()
+        _, ids, values = self.store.everything(self._held.n_features)
         nearest_centre = nearest(self.config.grid.to_clustered(values), centres)[0]
         return [decoded_id(one) for one in ids.tolist()], nearest_centre
 
     def clustered_records(self) -> Floats:
         """All records in the clustered space, in the order of :meth:`labels`."""
-        return self.config.grid.to_clustered(self.store.everything(self._n_features)[2])
+        return self.config.grid.to_clustered(self.store.everything(self._held.n_features)[2])
 
     def state_digest(self) -> str:
         """Digest of the records and the state stored for them, in the order of the ids."""
-        rows, ids, values = self.store.everything(self._n_features)
-        order = np.argsort(ids, kind="stable")
-        labels = self.store.labels_of(rows)[order]
-        clusters = self.store.clusters(self._n_features)
-        return _state_digest(_records_digest(ids, values, order), labels, clusters)
+        return state_digest_of(self._held)
 
     def audit(self) -> Audit:
         """Fit again from the retained records, and compare with what is stored."""
         self._joined()
-        rows, ids, values = self.store.everything(self._n_features)
-        order = np.argsort(ids, kind="stable")
-        records = _records_digest(ids, values, order)
-        labels = self.store.labels_of(rows)[order]
-        clusters = self.store.clusters(self._n_features)
-        if waits(self.store, self._n_features):
-            # While some do not fit, there are no clusters.
-            nothing = no_clusters(self._n_features)
-            none = np.full(len(ids), -1, dtype=np.int32)
-            return Audit(
-                records=len(ids),
-                stored=_state_digest(records, labels, clusters),
-                fresh=_state_digest(records, none, nothing),
-                problems=tuple(self._problems()),
-            )
-        again = self._clusters_of(ids, values)
-        fresh = again.labels_of(order)
-        return Audit(
-            records=len(ids),
-            stored=_state_digest(records, labels, clusters),
-            fresh=_state_digest(records, fresh, clusters_of(again)),
-            problems=tuple(self._problems()),
-        )
-
-    def _problems(self) -> Iterator[str]:
-        """What does not fit, beside the clusters."""
-        tags = [one.tag for one in self.store.requests()]
-        tags += [one.tag for one in self.store.receipts()]
-        kept = ("salt", "not_held")
-        values = (*_VALUES, *(f"{what}_{tag}" for tag in tags for what in kept))
-        for table in self.store.strange_tables(SCHEMA, values):
-            yield f"{STORE} holds something that fedforget did not make: {table}"
-        for number in self.store.missing_requests():
-            yield f"request {number} is neither waiting nor has it a receipt"
-        unclean = self.store.unclean_slots(self._n_features)
-        if unclean:
-            what = f"{unclean} erased records have" if unclean > 1 else "1 erased record has"
-            yield f"{STORE}: {what} left values or a label behind"
-        back = self._held_though_forgotten()
-        if back:
-            many = f"{len(back)} records are held though they were"
-            what = many if len(back) > 1 else "1 record is held though it was"
-            yield f"{what} forgotten: run client recover"
-        try:
-            ledger, lists = self.ledger(), self.lists()
-            federation = protocol_federation(self._joined(), self.versions)
-            letters = self.store.notices_after(0)
-            check_lists(map(SignedMembership.parse, self.store.lists_after(0)), federation)
-            if not lists:
-                raise ClientError("the membership lists that were adopted are gone")
-            place = walk(lists, letters, federation)
-            if ledger.place != place:
-                yield "the ledger stands at another round than the stored commit notices"
-        except (ClientError, StoreError, ProtocolError) as error:
-            yield str(error)
+        return audit_of(self, self._held, _VALUES)
 
     # -- rounds --------------------------------------------------------------------------------
 
@@ -862,9 +669,7 @@ class ClientParty:
 
     def reportable(self) -> StoredClusters:
         """The clusters that are stored, with the records."""
-        clusters = self.store.clusters(self._n_features)
-        records = self._records(len(clusters.seed_ids))
-        return StoredClusters(records, clusters)
+        return self._held.with_clusters()
 
     @property
     def reporting(self) -> Configuration:
@@ -881,7 +686,7 @@ class ClientParty:
 
     def _offered(self) -> Histogram | None:
         """What a round may take; None if it must do with what was counted last."""
-        if waits(self.store, self._n_features):
+        if self._held.wait():
             raise NotReadyError(
                 f"{self.name} cannot take part with version {self._joined().version} of the"
                 " federation file; its operator sees why (client status)"
@@ -893,7 +698,7 @@ class ClientParty:
 
     def preview(self) -> Preview:
         """What the next round would take, beside what was counted last."""
-        self._check_they_fit()
+        self._held.check_they_fit()
         federation, ledger = self._joined(), self.ledger()
         clusters = self.reportable()
         config = self.reporting
@@ -1085,23 +890,3 @@ def _parsed(ids: Any) -> Ids:
         return parse_ids(ids)
     except (TypeError, ValueError) as error:
         raise ClientError(f"{error}; nothing was forgotten") from None
-
-
-def _records_digest(ids: EncodedIds, values: Floats, order: Ints) -> str:
-    """Digest of records in the order of their ids, some at a time: there is no second copy."""
-    digest = Digest("client records").field("records", len(ids))
-    # The width is that of the widest part, which is history.
-    width = int(np.strings.str_len(ids).max(initial=0))
-    for at in range(0, len(ids), ROWS_AT_A_TIME):
-        some = order[at : at + ROWS_AT_A_TIME]
-        digest.array("ids", ids[some].astype(f"S{width}")).array("values", values[some])
-    return digest.hex()
-
-
-def _state_digest(records: str, labels: Labels, clusters: Clusters) -> str:
-    digest = Digest("client state").field("records", records)
-    digest.array("labels", labels.astype(np.int32))
-    for seed in clusters.seed_ids:
-        digest.field("seed", seed)
-    digest.array("scores", clusters.scores).array("seeds", clusters.centres)
-    return digest.array("sizes", clusters.sizes).array("sums", clusters.sums).hex()

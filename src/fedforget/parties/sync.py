@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -22,13 +22,14 @@ import numpy.typing as npt
 
 from fedforget.arrays import Floats, Ints
 from fedforget.clustering.ids import IdIndex, Ids
-from fedforget.clustering.owner import Owner
 from fedforget.clustering.prf import Keys, Secret, keys_of_messages
 from fedforget.configuration import Configuration
 from fedforget.errors import DuplicateIdError
 from fedforget.parties import receipts
 from fedforget.parties.errors import ClientError
 from fedforget.parties.gate import Gate
+from fedforget.parties.held_records import HeldRecords, Known
+from fedforget.parties.importing import Progress
 from fedforget.parties.imports import note_import
 from fedforget.parties.log import now
 from fedforget.parties.sources import Source
@@ -41,7 +42,7 @@ from fedforget.parties.store import (
     encoded_ids,
     keys_of_stored,
 )
-from fedforget.parties.stored_records import StoredRecords, clusters_of
+from fedforget.parties.stored_records import clusters_of
 from fedforget.parties.suppression import SuppressionList
 
 COLUMNS = "columns"
@@ -57,8 +58,6 @@ _FEW = 8
 
 _NOWHERE = np.empty(0, dtype=np.int64)
 
-Progress = Callable[[int], None]
-Known = tuple[Ints, Keys]
 Flags = npt.NDArray[np.bool_]
 
 
@@ -341,21 +340,12 @@ class Synchroniser:
 
     Parameters
     ----------
-    store, config, secret : the client's.
-    owner : the client as an owner, with clusters that are stored.
-    draw_afresh : stores the clusters that follow from the records.
+    held : what the client holds.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        config: Configuration,
-        secret: Secret,
-        owner: Callable[[Clusters, Mapping[bytes, int], Known | None], Owner[StoredRecords]],
-        draw_afresh: Callable[[Known | None], None],
-    ) -> None:
-        self._store, self._config, self._secret = store, config, secret
-        self._owner, self._draw_afresh = owner, draw_afresh
+    def __init__(self, held: HeldRecords) -> None:
+        self._held = held
+        self._store, self._config, self._secret = held.store, held.config, held.secret
         self.request: Request | None = None
         """The request by which records were removed, once it is stored."""
 
@@ -486,7 +476,7 @@ class Synchroniser:
         else:
             self._store.remove(found.rows[~found.seen], n_features)
             found.overwrite()
-            self._draw_afresh((rows, keys))
+            self._held.draw_afresh((rows, keys))
         other = _first_difference(before.seed_ids, self._store.clusters(n_features).seed_ids)
         steps = [step for step in (lost, other) if step is not None]
         return min(steps) + 1 if steps else None
@@ -497,7 +487,7 @@ class Synchroniser:
         """Change clusters whose seeds do not go: only the rows that come or go are read."""
         seeds = np.isin(found.ids, np.array(before.seed_ids, dtype=np.bytes_))
         places = zip(found.ids[seeds].tolist(), found.rows[seeds].tolist(), strict=True)
-        owner = self._owner(before, dict(places), None)
+        owner = self._held.owner(before, dict(places))
         if gone.any():
             owner.forget(found.rows[gone])
         ids, values = found.take_changed()
