@@ -331,7 +331,7 @@ def test_what_becomes_overdue_while_nothing_changes_is_shown(root: Path) -> None
 
 
 def test_a_round_that_never_began_is_on_the_live_page(tmp_path: Path) -> None:
-    """Such a round leaves nothing in the log; the words may name files, so only the site sees it."""
+    """It leaves nothing in the log. Its words may name files, so only the site sees them."""
     folders = make_federation(tmp_path, TOWNS, records=20)
     directories.run(tmp_path / "server", folders)
     pages = [LivePage(tmp_path / "server", "server"), LivePage(folders[0], "client")]

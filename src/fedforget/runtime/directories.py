@@ -13,6 +13,7 @@ from fedforget.parties.attempts import note_failure
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.database import StoreError
 from fedforget.parties.folders import FolderInUseError
+from fedforget.parties.policy import PolicyError
 from fedforget.parties.round_progress import RoundProgress
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
@@ -49,6 +50,8 @@ class Directories:
         self._clients = clients
         self._onlooker = onlooker
         self.refusals: dict[str, str] = {}
+        self.own_words: dict[str, str] = {}
+        """Why members refused, in words that only they may read."""
 
     def ask(self, question: bytes) -> Iterator[bytes]:
         for name in self._clients:
@@ -68,6 +71,12 @@ class Directories:
             return self._clients[name].receive(data)
         except ProtocolError as error:
             self.refused(name, error)
+            return None
+        except PolicyError as error:
+            # What a site's own policy forbids is for its operator alone.
+            self.own_words[name] = str(error)
+            told = f"{name} takes no part for now; its operator sees why (client status)"
+            self.refused(name, RoundError(told))
             return None
 
     def refused(self, name: str, error: Exception) -> None:
@@ -161,7 +170,8 @@ def run(
             raise
         finally:
             for name in carrier.refusals.keys() & clients.keys():
-                note_failure(clients[name].folder, carrier.refusals[name])
+                words = carrier.own_words.get(name, carrier.refusals[name])
+                note_failure(clients[name].folder, words)
         return summary(committed) | {"refused": unopened | carrier.refusals}
 
 
