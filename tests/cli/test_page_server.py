@@ -26,6 +26,7 @@ from fedforget.cli.live_page import LivePage
 from fedforget.cli.main import app
 from fedforget.cli.page_server import HEADERS, Guard, listening, new_token, server_of
 from fedforget.errors import FedforgetError
+from fedforget.parties.attempts import note_failure
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.disclosure import preset
 from fedforget.parties.folders import held
@@ -318,6 +319,32 @@ def test_a_page_shows_what_is_overdue(root: Path) -> None:
     with using(SimulatedClock(datetime.now(UTC) + timedelta(days=9))):
         late = LivePage(root / "server", "server").content().html
     assert "<dt>overdue</dt>" in late
+
+
+def test_what_becomes_overdue_while_nothing_changes_is_shown(root: Path) -> None:
+    """A federation that has stopped changes no file; its page must tell all the same."""
+    for folder, kind in ((root / "server", "server"), (root / "client-0", "client")):
+        page = LivePage(folder, kind)
+        assert "overdue" not in page.content().html
+        with using(SimulatedClock(datetime.now(UTC) + timedelta(days=9))):
+            assert "<dt>overdue</dt>" in page.content().html
+
+
+def test_a_round_that_never_began_is_on_the_live_page(tmp_path: Path) -> None:
+    """It leaves nothing in the log. Its words may name files, so only the site sees them."""
+    folders = make_federation(tmp_path, TOWNS, records=20)
+    directories.run(tmp_path / "server", folders)
+    pages = [LivePage(tmp_path / "server", "server"), LivePage(folders[0], "client")]
+    assert not any("came to nothing" in page.content().html for page in pages)
+    done = CliRunner().invoke(app, ["round", str(tmp_path / "server"), str(folders[0])])
+    assert done.exit_code == 1
+    note_failure(folders[0], "<b>the disk is full")
+    shown = [page.content().html for page in pages]
+    assert all('<section id="failed">' in html for html in shown)
+    assert "&lt;b&gt;the disk is full" in shown[1]
+    assert "came to nothing" not in report_of(tmp_path / "server")[1] + report_of(folders[0])[1]
+    directories.run(tmp_path / "server", folders)
+    assert not any("came to nothing" in page.content().html for page in pages)
 
 
 # -- the command -----------------------------------------------------------------------------------

@@ -187,6 +187,14 @@ def test_counts_are_rounded_and_then_added() -> None:
     assert model._federation.aggregate.counts().tolist() == [15]  # 10 + 5 + 0
 
 
+@pytest.mark.parametrize("huge", [2**31, 2**62, 2**63, 10**30])
+def test_rules_that_nobody_can_meet_leave_nothing_to_report(huge: int) -> None:
+    for name in ("min_cell", "min_records", "count_step"):
+        model = two_groups(6, **{name: huge})
+        assert len(model.cluster_centers_) == 0
+        assert model._federation.aggregate.total == 0
+
+
 def test_records_that_are_not_reported_follow_the_nearest_centre() -> None:
     X = np.concatenate([line(10, 0.2), line(10, 0.8), line(3, 0.7)])
     clients = np.repeat(["a", "b", "c"], [10, 10, 3])

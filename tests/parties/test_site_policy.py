@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from party_world import World, all_bytes, federation_file
+from others_see import command
+from party_world import FIVE, World, all_bytes, federation_file
 
+from fedforget.parties.attempts import failures_since
 from fedforget.parties.client_party import open_client
 from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.errors import ClientError
@@ -85,11 +88,43 @@ def test_a_site_may_be_stricter_for_itself(tmp_path: Path) -> None:
     world.round()
     world.check_sums()
     assert not len(reported(world, "bologna"))
+
+
+FORBIDDING = ["least_members = 9", 'features = ["age"]', "count_step = 3"]
+
+
+@pytest.mark.parametrize("policy", FORBIDDING)
+@pytest.mark.parametrize("spare", [False, True])
+def test_a_policy_that_forbids_a_round_stops_nobody_else(
+    tmp_path: Path, policy: str, spare: bool
+) -> None:
+    """Written after joining, it keeps the site out; only the site learns why."""
+    world = World(tmp_path, FIVE)
+    world.set_up(federation_file(disclosure=RULES, local_clusters=8)).fill(40)
+    world.round()
+    set_policy(world, "coimbra", policy)
+    done = world.round(spare=spare)
+    assert set(done["participants"]) == set(FIVE) - {"coimbra"}
+    assert "its operator sees why" in done["refused"]["coimbra"]
+    told = json.dumps(done)
+    with open_server(world.server) as server:
+        told += json.dumps(server.status()) + json.dumps(server.log())
+    assert "policy" not in told
+    assert policy.split(" =")[0] not in told
+    causes = [one["cause"] for one in failures_since(world.client("coimbra"), None)]
+    assert len(causes) == 1
+    assert causes[0].startswith("policy.toml")
+    assert policy.split(" =")[0] in causes[0]
+
+
+def test_where_too_few_are_left_the_server_is_not_told_of_a_policy(tmp_path: Path) -> None:
+    world = new_world(tmp_path)
     set_policy(world, "coimbra", "least_members = 9")
-    with pytest.raises(RoundFailedError, match="coimbra: it takes no part"):
-        world.round()
-    with open_client(world.client("coimbra")) as client:
-        assert "least_members = 9" in "".join(client.preview().verdict.problems)
+    told = command(world, "round", "server", *world.names)
+    told += command(world, "server", "status", "server", "--json")
+    assert "its operator sees why" in told
+    assert "least_members" not in told
+    assert "least_members = 9" in command(world, "client", "status", "coimbra", "--json")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +150,7 @@ def test_others_are_not_told_what_a_policy_forbids(tmp_path: Path) -> None:
     world = new_world(tmp_path)
     world.round()
     set_policy(world, "aarhus", "least_members = 99")
-    with pytest.raises(RoundFailedError, match="aarhus: it takes no part") as caught:
+    with pytest.raises(RoundFailedError, match="aarhus takes no part for now") as caught:
         world.round()
     assert "least_members" not in str(caught.value)
     assert "99" not in str(caught.value)

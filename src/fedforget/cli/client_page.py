@@ -51,6 +51,7 @@ def client_values(
         return {"name": party.name, "federation": None, "status": status}
     rules = party.reporting.rules
     everyone, picture = _clusters(party, party.cells())
+    times = client_times(party, utc_now(), Limits())
     return {
         "name": party.name,
         "federation": federation,
@@ -65,7 +66,8 @@ def client_values(
         "receipts": [_receipt(one, federation) for one in party.store.receipts()],
         "disclosure": federation.disclosure,
         "preview": _preview(party, federation) if live else None,
-        "overdue": overdue_texts(client_times(party, utc_now(), Limits())),
+        "overdue": overdue_texts(times),
+        "failed": times.failed,
     }
 
 

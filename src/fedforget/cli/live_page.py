@@ -29,6 +29,7 @@ from fedforget.parties.reading import (
 from fedforget.parties.round_progress import STAGES, Seen, read_progress
 from fedforget.parties.server_party import ServerParty
 from fedforget.text import visible
+from fedforget.wall_clock import utc_now
 
 Losses = Callable[[ServerParty], Sequence[tuple[int, float]]]
 """A number of clusters and the loss of its model, each; of a server that has a model."""
@@ -37,6 +38,8 @@ BEING_CHECKED = Checked(None, "being checked …")
 _MOST_DRIFT = 30
 _WORDS_LAST = 30.0
 """Seconds after which words like "3 minutes ago" are written again."""
+_TIMES_LAST = 300.0
+"""Seconds after which a directory is read again though nothing changed: what is due may be late."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class LivePage:
     _since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _state: State | None = None
+    _period: int = 0
     _values: dict[str, Any] = field(default_factory=dict)
     _centres: Centres | None = None
     _drift: list[DriftRow] = field(default_factory=list)
@@ -96,7 +100,8 @@ class LivePage:
                 problem = visible(error)
             seen = read_progress(self.folder) if self.kind == "server" else None
             found = self._checks.of(self._values["_key"])
-            fresh = self._state, seen, found, int(time.monotonic() / _WORDS_LAST), problem
+            words = int(time.monotonic() / _WORDS_LAST)
+            fresh = self._state, self._period, seen, found, words, problem
             if self._shown is None or self._shown[0] != fresh:
                 self._shown = fresh, self._rendered(seen, found, problem)
             return self._shown[1]
@@ -130,8 +135,8 @@ class LivePage:
         return Content(html, hashlib.sha256(html.encode()).hexdigest()[:32], problem)
 
     def _read_if_changed(self) -> None:
-        state = state_of(self.folder)
-        if state == self._state:
+        state, period = state_of(self.folder), int(utc_now().timestamp() / _TIMES_LAST)
+        if (state, period) == (self._state, self._period):
             return
         if self.kind == "server":
             with read_server(self.folder) as server:
@@ -143,7 +148,7 @@ class LivePage:
             with read_client(self.folder) as client:
                 values = client_values(client, BEING_CHECKED, live=True)
             key = state
-        self._values, self._state = values | {"_key": key}, state
+        self._values, self._state, self._period = values | {"_key": key}, state, period
 
     def _follow_drift(self, party: ServerParty) -> None:
         before = self._centres

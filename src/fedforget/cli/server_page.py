@@ -60,6 +60,7 @@ def server_values(
     rounds = rounds_of(log)
     recent = rounds[-MOST_ROUNDS:]
     members = _members(listed, status, rounds)
+    times = server_times(party, utc_now(), Limits())
     return {
         "name": party.federation.name,
         "identifier": party.federation.identifier,
@@ -78,7 +79,9 @@ def server_values(
         "epochs": epochs_of(log),
         "rules": _rules(party, listed),
         "curve": curve,
-        "overdue": overdue_texts(server_times(party, utc_now(), Limits())),
+        "overdue": overdue_texts(times),
+        # Those with an attempt are in the log, and so in "trouble".
+        "failed": [one for one in times.failed if "attempt" not in one],
     }
 
 

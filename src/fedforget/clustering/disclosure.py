@@ -21,6 +21,7 @@ from fedforget.clustering.partition import FixedPoint
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
+_LARGEST_STEP = 2**60
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class ReportRules:
 
     def rounded(self, sizes: Ints) -> Ints:
         """Sizes as they are reported: the nearest multiple of the step, halves upwards."""
-        step = self.count_step
+        # No size comes near the limit: whatever is above it rounds all of them to 0, as it does.
+        step = min(self.count_step, _LARGEST_STEP)
         return sizes if step == 1 else (2 * sizes + step) // (2 * step) * step
 
 

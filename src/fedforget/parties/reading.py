@@ -15,6 +15,7 @@ from typing import Literal
 
 from fedforget.errors import FedforgetError
 from fedforget.parties import client_party, server_party
+from fedforget.parties.attempts import FILE as ATTEMPTS
 from fedforget.parties.client_party import ClientParty
 from fedforget.parties.folders import (
     UNFINISHED,
@@ -22,6 +23,7 @@ from fedforget.parties.folders import (
     FolderInUseError,
     check_private,
 )
+from fedforget.parties.policy import FILE as POLICY
 from fedforget.parties.round_progress import FILE as PROGRESS
 from fedforget.parties.server_party import ServerParty
 
@@ -88,7 +90,7 @@ def state_of(folder: Path) -> State:
     """
     found = []
     names = (server_party.STORE, client_party.STORE, server_party.FEDERATION, PROGRESS)
-    for name in (*names, "policy.toml"):
+    for name in (*names, ATTEMPTS, POLICY):
         try:
             one = (folder / name).stat()
         except FileNotFoundError:

@@ -50,6 +50,8 @@ class Directories:
         self._clients = clients
         self._onlooker = onlooker
         self.refusals: dict[str, str] = {}
+        self.own_words: dict[str, str] = {}
+        """Why members refused, in words that only they may read."""
 
     def ask(self, question: bytes) -> Iterator[bytes]:
         for name in self._clients:
@@ -70,9 +72,11 @@ class Directories:
         except ProtocolError as error:
             self.refused(name, error)
             return None
-        except PolicyError:
-            # What a site's policy says stays at the site.
-            self.refused(name, RoundError("it takes no part; `client preview` tells its operator"))
+        except PolicyError as error:
+            # What a site's own policy forbids is for its operator alone.
+            self.own_words[name] = str(error)
+            told = f"{name} takes no part for now; its operator sees why (client status)"
+            self.refused(name, RoundError(told))
             return None
 
     def refused(self, name: str, error: Exception) -> None:
@@ -166,7 +170,8 @@ def run(
             raise
         finally:
             for name in carrier.refusals.keys() & clients.keys():
-                note_failure(clients[name].folder, carrier.refusals[name])
+                words = carrier.own_words.get(name, carrier.refusals[name])
+                note_failure(clients[name].folder, words)
         return summary(committed) | {"refused": unopened | carrier.refusals}
 
 
