@@ -227,6 +227,37 @@ def test_a_model_without_any_of_the_features_is_refused(study: Path) -> None:
     assert "other.json" in message
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+@pytest.mark.parametrize("command", ["server", "client"])
+def test_a_damaged_feature_is_not_taken_for_one_that_is_gone(
+    study: Path, command: str, value: float
+) -> None:
+    told(study, "server", "model", "server", "-o", "good.npz")
+    with np.load(study / "good.npz") as file:
+        columns = dict(file)
+    columns["age"] = np.array([value, *columns["age"][1:]])
+    np.savez(study / "bad.npz", **columns)
+    if command == "server":
+        given: tuple[str, ...] = ("server", "model", "server")
+    else:
+        given = ("client", "labels", "bologna", "--model", "good.npz", "-o", "labels.csv")
+    message = error(study, *given, "--like", "bad.npz")
+    assert "bad.npz" in message
+    assert "age" in message
+    assert not (study / "labels.csv").exists()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.5, -1.0, float(2**63)])
+def test_numbers_of_clusters_that_are_none(study: Path, value: float) -> None:
+    told(study, "server", "model", "server", "-o", "good.npz")
+    with np.load(study / "good.npz") as file:
+        columns = dict(file)
+    columns["cluster"] = np.array([0.0, 1.0, 2.0, value])
+    np.savez(study / "bad.npz", **columns)
+    message = error(study, "server", "model", "server", "--like", "bad.npz")
+    assert "one number per cluster" in message
+
+
 # -- amendments --------------------------------------------------------------------------------
 
 
@@ -269,6 +300,11 @@ def test_an_amendment_can_be_looked_at_first(study: Path) -> None:
     assert "no such feature" in wrong
     wrong = error(study, "server", "amend", "server", "--step", "3")
     assert "model.step" in wrong
+
+
+def test_it_is_said_that_values_of_a_dropped_feature_are_erased(study: Path) -> None:
+    shown = told(study, "server", "amend", "server", "--drop-feature", "pressure", "--dry-run")
+    assert "pressure: its values are erased" in " ".join(shown.split())
 
 
 def test_receipts_are_verified_after_an_amendment(study: Path) -> None:

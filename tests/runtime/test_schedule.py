@@ -212,3 +212,60 @@ def test_a_stop_is_no_error_of_a_round() -> None:
     from fedforget.errors import FedforgetError
 
     assert not issubclass(StopAsked, (FedforgetError, OSError))
+
+
+class CorrectedClock(SimulatedClock):
+    """A clock that is a year ahead until somebody sets it right, in the first sleep after that."""
+
+    ahead = timedelta(days=365)
+    correct_after: datetime | None = None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.correct_after is not None and self.moment > self.correct_after:
+            self.moment, self.correct_after = self.moment - self.ahead, None
+
+
+@pytest.mark.parametrize("table", [NIGHTLY, Timetable(duration("24h")), Timetable(duration("7d"))])
+def test_a_clock_that_was_a_year_ahead_does_not_stop_the_rounds(table: Timetable) -> None:
+    clock = CorrectedClock(START + timedelta(days=365, hours=12))
+    clock.correct_after = clock.moment
+    rounds = Scripted(clock, [])
+    rounds.last = clock.now() - timedelta(hours=1)
+    scheduled(rounds, table, wanted=2)
+    assert rounds.begun[0] - START < table.every + timedelta(days=1)
+    assert rounds.begun[1] - rounds.begun[0] == table.every
+
+
+def test_a_commit_in_the_future_does_not_stop_the_rounds() -> None:
+    rounds = Scripted(SimulatedClock(START), [])
+    rounds.last = START + timedelta(days=3650)
+    scheduled(rounds, wanted=1)
+    assert rounds.begun == [START + timedelta(hours=2, minutes=30)]
+
+
+def test_a_clock_that_is_set_back_between_two_tries() -> None:
+    clock = CorrectedClock(START)
+    rounds = Scripted(clock, [Need.TIME])
+    begun = START + timedelta(hours=2, minutes=30)
+    clock.correct_after = begun + timedelta(seconds=len(STAGES))
+    scheduled(rounds, wanted=1)
+    assert rounds.begun[1] - (begun - clock.ahead) < timedelta(minutes=5)
+
+
+def test_a_round_that_another_process_has_committed_is_not_run_again() -> None:
+    clock = SimulatedClock(START)
+    rounds = Scripted(clock, [Need.TIME])
+    night = START + timedelta(hours=2, minutes=30)
+
+    def other() -> None:
+        rounds.last = clock.now()
+
+    clock.at(night + timedelta(seconds=30), other)
+    ending, told = scheduled(rounds, wanted=1)
+    assert rounds.begun == [night, night + timedelta(days=1)]
+    assert [one["event"] for one in told if one["event"] != "stage"] == [
+        *("waits", "begins", "failed", "elsewhere"),
+        *("waits", "begins", "committed", "ends"),
+    ]
+    assert ending == Ending(1, Need.NOTHING)

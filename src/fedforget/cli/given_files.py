@@ -116,6 +116,12 @@ def read_centroids(path: Path, features: list[str]) -> Floats:
     return np.column_stack([columns[name].astype(np.float64) for name in features])
 
 
+def features_in(path: Path, features: list[str]) -> list[str]:
+    """Those of the features that a file of centroids has, whatever it holds of them."""
+    found = _read_columns(path, features)
+    return [name for name in features if name in found]
+
+
 NUMBERS = "cluster"
 """The column with the clusters' numbers, in models that are numbered like an earlier one."""
 
@@ -125,7 +131,9 @@ def read_numbers(path: Path, n_centroids: int, features: list[str]) -> Ints:
     found = None if NUMBERS in features else _read_columns(path, [NUMBERS]).get(NUMBERS)
     if found is None:
         return np.arange(n_centroids)
-    numbers = found.astype(np.int64) if found.dtype.kind in "iuf" else np.empty(0, np.int64)
+    # Beyond 2^53 a float is no exact number, and what is not finite is none.
+    plain = found.dtype.kind in "iuf" and bool((np.abs(found.astype(np.float64)) < 2.0**53).all())
+    numbers = found.astype(np.int64) if plain else np.empty(0, np.int64)
     distinct = len(set(numbers.tolist())) == len(numbers) == n_centroids
     if found.ndim != 1 or not distinct or (numbers != found).any() or numbers.min() < 0:
         raise FedforgetError(f"{path} does not hold one number per cluster as {NUMBERS!r}")
@@ -146,7 +154,7 @@ def _read_columns(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]:
             case _:
                 return _columns_of(path, read_json(path), names)
     except IncomingFileError as error:
-        raise FedforgetError(f"--model does not hold centroids: {error}") from None
+        raise FedforgetError(f"{path} does not hold centroids: {error}") from None
 
 
 def _columns_of(path: Path, content: Any, features: list[str]) -> dict[str, npt.NDArray[Any]]:

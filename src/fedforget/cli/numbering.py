@@ -11,11 +11,10 @@ from rich.table import Table
 
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.cli.console import console, listed, safe
-from fedforget.cli.given_files import read_centroids, read_numbers
+from fedforget.cli.given_files import features_in, read_centroids, read_numbers
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.matching import Numbering, number_like
-from fedforget.errors import FedforgetError
 from fedforget.parties.federation_file import FederationFile
 
 
@@ -34,21 +33,12 @@ class Earlier:
     @classmethod
     def read(cls, path: Path, federation: FederationFile) -> Earlier:
         """A model that was exported before; features may have come and gone since."""
-        shared, columns = [], []
-        missing: FedforgetError | None = None
-        for place, name in enumerate(federation.feature_names):
-            try:
-                columns.append(read_centroids(path, [name])[:, 0])
-                shared.append(place)
-            except FedforgetError as error:
-                missing = error
-        if not columns:
-            assert missing is not None
-            raise missing
-        if len({len(column) for column in columns}) > 1:
-            raise FedforgetError(f"{path} does not hold one value of each feature per centroid")
-        centres = np.column_stack(columns)
-        numbers = read_numbers(path, len(centres), federation.feature_names)
+        names = federation.feature_names
+        held = features_in(path, names)
+        # Without any of them the error names those that are looked for.
+        centres = read_centroids(path, held or names)
+        shared = [names.index(name) for name in held]
+        numbers = read_numbers(path, len(centres), names)
         return cls(centres, numbers, shared, federation.configuration().grid)
 
     def clustered(self, values: Floats) -> Floats:

@@ -160,6 +160,8 @@ def in_plain_words(event: dict[str, Any]) -> str | None:
                 f"Round {event['round']} ({event['kind']}) committed:"
                 f" {listed(event['participants'])}; model {event['model']}.{refused}"
             )
+        case "elsewhere":
+            return "The round that was due has been committed by another process."
         case "failed":
             wait = in_words(timedelta(seconds=event["again_in"]))
             return f"No round: {event['text']}. {_WHAT_HELPS[event['need']]} in {wait}."

@@ -12,12 +12,15 @@ import typer
 from fedforget.cli.console import console, listed, number_of, plain_errors, safe, show
 from fedforget.cli.metrics import client_metrics, server_metrics, write_metrics
 from fedforget.cli.words import table_of
+from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import open_client
 from fedforget.parties.server_party import open_server
 from fedforget.parties.times import ClientTimes, Limits, Times, client_times, server_times
 from fedforget.wall_clock import stamp, utc_now
 
 UNKNOWN = "unknown"
+MOST_DAYS = 36500
+"""The calendar ends, and no due date can lie beyond it."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,13 @@ class Asked:
 
     @property
     def limits(self) -> Limits:
-        return Limits(timedelta(days=self.due_days), timedelta(days=self.stale_days))
+        return Limits(_days("--due-days", self.due_days), _days("--stale-days", self.stale_days))
+
+
+def _days(option: str, number: float) -> timedelta:
+    if not 0 <= number <= MOST_DAYS:
+        raise FedforgetError(f"{option} must be a number of days up to {MOST_DAYS}, got {number:g}")
+    return timedelta(days=number)
 
 
 def show_client(folder: Path, asked: Asked) -> None:

@@ -218,6 +218,13 @@ def consequences(before: FederationFile, after: FederationFile, n_members: int) 
             f"{', '.join(new)}: records held now have no such values. Import them again"
             " (client import --replace); until then a client takes part in no round"
         )
+    gone = [one for one in before.feature_names if one not in after.feature_names]
+    if gone:
+        whose = "its values are" if len(gone) == 1 else "their values are"
+        lines.append(
+            f"{', '.join(gone)}: {whose} erased at every client that joins. No later version brings"
+            " them back; only another import does"
+        )
     if not reports_alike(before, after):
         lines.append(
             "clients draw their local clusters again and report in other bins: the server gets"

@@ -21,6 +21,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Protocol
 
+from fedforget.errors import FedforgetError
 from fedforget.runtime.driver import Watch
 from fedforget.runtime.timetable import Timetable
 from fedforget.wall_clock import Clock, stamp, using
@@ -128,6 +129,9 @@ class Ending:
         return {Need.NOTHING: 0, Need.TIME: 3, Need.MEMBER: 3, Need.PERSON: 4}[self.behind]
 
 
+Earlier = Callable[[datetime, datetime], datetime]
+"""The moment to wait for, given that moment as it was computed and the time of now."""
+
 Tell = Callable[[dict[str, Any]], None]
 """Told what happens: a dictionary with ``event``, and ``time``."""
 
@@ -168,6 +172,7 @@ class Schedule:
         self._wanted = 1 if timetable is None else wanted
         self._blocked: object = None
         self._still_blocked = Need.TIME
+        self._committed = 0
 
     def run(self) -> Ending:
         """Run until enough rounds were committed, or somebody asks for an end."""
@@ -175,20 +180,23 @@ class Schedule:
             return self._run()
 
     def _run(self) -> Ending:
-        committed, behind = 0, Need.NOTHING
+        self._committed, behind = 0, Need.NOTHING
         due = self._first_due()
         while True:
             if due > self._clock.now():
                 self._say("waits", until=stamp(due))
-            if not self._sleep_until(due):
+            reached = self._sleep_until(due, self._not_beyond)
+            if reached is None:
                 break
+            due = reached
             behind = self._until_committed(due)
-            committed += behind is Need.NOTHING
-            if self._stop.asked or committed == self._wanted or self._timetable is None:
+            if self._stop.asked or self._committed == self._wanted or self._timetable is None:
                 break
             due = self._timetable.following(due, self._clock.now())
-        ending = Ending(committed, behind)
-        self._say("ends", committed=committed, behind=str(behind), exit_code=ending.exit_code)
+        ending = Ending(self._committed, behind)
+        self._say(
+            "ends", committed=self._committed, behind=str(behind), exit_code=ending.exit_code
+        )
         return ending
 
     def _first_due(self) -> datetime:
@@ -201,6 +209,9 @@ class Schedule:
         """Try until the round that is due has committed; returns what it still needs."""
         failures, need = 0, Need.TIME
         while True:
+            if self._is_done_by_others(due):
+                self._say("elsewhere")
+                return Need.NOTHING
             try:
                 outcome = self._attempt()
             except StopAsked:
@@ -219,7 +230,8 @@ class Schedule:
             wait = self._backoff.wait(failures, looking=need in (Need.MEMBER, Need.PERSON))
             if outcome is not None:
                 self._say("failed", need=str(need), text=outcome.text, again_in=round(wait))
-            if not self._sleep_until(self._clock.now() + timedelta(seconds=wait)):
+            pause = timedelta(seconds=wait)
+            if self._sleep_until(self._clock.now() + pause, _within(pause)) is None:
                 return need
             if self._is_due_again(due):
                 # Another occasion: where not everybody can be seen from here, ask again.
@@ -235,6 +247,7 @@ class Schedule:
         self._say("begins")
         outcome = self._rounds.attempt(self._watch)
         if outcome.committed:
+            self._committed += 1
             self._say("committed", **(outcome.result or {}))
         elif outcome.need in (Need.MEMBER, Need.PERSON):
             self._blocked, self._still_blocked = self._rounds.standing(), outcome.need
@@ -248,15 +261,40 @@ class Schedule:
         table = self._timetable
         return table is not None and table.following(due, due) <= self._clock.now()
 
-    def _sleep_until(self, moment: datetime) -> bool:
-        """Whether it is time; False if somebody asked for an end meanwhile."""
+    def _is_done_by_others(self, due: datetime) -> bool:
+        """Whether the round that is due was committed by another process, or by hand."""
+        if self._timetable is None:
+            return False
+        try:
+            last = self._rounds.last_commit()
+        except FedforgetError:
+            # What is wrong with the server's directory is told by the attempt.
+            return False
+        return last is not None and due <= last <= self._clock.now()
+
+    def _not_beyond(self, due: datetime, now: datetime) -> datetime:
+        return due if self._timetable is None else self._timetable.not_beyond(due, now)
+
+    def _sleep_until(self, moment: datetime, earlier: Earlier) -> datetime | None:
+        """The moment that has come; None if somebody asked for an end meanwhile.
+
+        ``earlier`` corrects the moment where the clock was set back: nobody waits a year because
+        the clock was a year ahead.
+        """
         while not self._stop.asked:
-            left = (moment - self._clock.now()).total_seconds()
+            now = self._clock.now()
+            moment = earlier(moment, now)
+            left = (moment - now).total_seconds()
             if left <= 0:
-                return True
+                return moment
             # In pieces: a machine that slept, or a clock that was set, is noticed.
             self._clock.sleep(min(left, 600.0))
-        return False
+        return None
 
     def _say(self, event: str, **fields: Any) -> None:
         self._tell({"event": event, "time": stamp(self._clock.now()), **fields})
+
+
+def _within(pause: timedelta) -> Earlier:
+    """No later than a pause from now."""
+    return lambda moment, now: min(moment, now + pause)

@@ -17,6 +17,8 @@ from fedforget.errors import FedforgetError
 from fedforget.wall_clock import stamp
 
 DAY = timedelta(days=1)
+LONGEST = timedelta(days=36500)
+"""The calendar ends; a length of time that reaches beyond it is a slip of the pen."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -34,10 +36,9 @@ def duration(text: str) -> timedelta:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise TimetableError(f"{text!r} is no length of time: write 30s, 10m, 24h, 7d or 1h30m")
     seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
-    try:
-        return timedelta(seconds=seconds)
-    except OverflowError:
-        raise TimetableError(f"{text!r} is too long") from None
+    if seconds > LONGEST.total_seconds():
+        raise TimetableError(f"{text!r} is too long: {LONGEST.days}d is the most")
+    return timedelta(seconds=seconds)
 
 
 def time_of_day(text: str) -> time:
@@ -85,6 +86,8 @@ class Timetable:
         """
         if last is None:
             return now if self.at is None else self.following(None, now)
+        # A commit in the future was made while the clock was wrong.
+        last = min(last, now)
         return max(now, self.following(last, last))
 
     def following(self, last: datetime | None, now: datetime) -> datetime:
@@ -99,6 +102,14 @@ class Timetable:
                 if moment > now:
                     return moment
             first += DAY
+
+    def not_beyond(self, due: datetime, now: datetime) -> datetime:
+        """``due``, or an earlier time if the clock was set back after it was computed."""
+        longest = self.every
+        if self.at is not None:
+            # The clock may be changed by law, and several days are counted from the last round's.
+            longest += timedelta(hours=2) + (DAY if self.every > DAY else timedelta(0))
+        return due if due - now <= longest else self.following(now, now)
 
     def _of_day(self, day: date) -> list[datetime]:
         """The times that belong to a local day: from its ``at`` to the next day's."""
