@@ -79,13 +79,14 @@ def import_records(
             progress(len(ids))
     rows = np.concatenate(added)
     keys = Keys(*(np.concatenate(column) for column in zip(*hashed, strict=True)))
+    # A draw takes all the memory that an import may have.
+    del added, hashed, seen
     records = len(places) + len(rows)
     if records > held.config.max_records:
         raise ClientError(
             f"{records} records do not fit: this grid has room for"
             f" {held.config.max_records}; nothing was imported"
         )
-    del seen
     if waiting:
         held.draw_if_they_fit()
     elif replaced or len(rows) > before:
