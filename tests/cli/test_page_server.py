@@ -5,13 +5,14 @@ from __future__ import annotations
 import http.client
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,6 +21,7 @@ import pytest
 from live_world import make_federation
 from typer.testing import CliRunner
 
+from fedforget.cli import page_server
 from fedforget.cli.choose_command import losses_of
 from fedforget.cli.directory_page import report_of
 from fedforget.cli.live_page import LivePage
@@ -158,6 +160,56 @@ def test_a_foreign_name_is_refused_before_anything_is_read(root: Path) -> None:
             assert "heart" not in text
             assert answer.headers["Cache-Control"] == "no-store"
         assert asked(port, Host="localhost:9000")[0].status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "http://localhost:1"},
+        {"Sec_Fetch_Site": "cross-site"}, {"Sec_Fetch_Site": "same-site"},
+    ],
+)  # fmt: skip
+def test_pages_from_elsewhere_get_nothing(root: Path, headers: dict[str, str]) -> None:
+    with served(root / "server") as port:
+        answer, text = asked(port, "/content", **headers)
+        assert answer.status == 403
+        assert "heart" not in text
+        assert answer.headers.get("X-Token") is None
+        # A link from elsewhere leads to the page all the same, which then asks for itself.
+        assert asked(port, "/", **headers)[0].status == 200
+        own = {"Origin": f"http://127.0.0.1:{port}", "Sec_Fetch_Site": "same-origin"}
+        assert asked(port, "/content", **own)[0].status == 200
+
+
+def test_silent_connections_keep_nobody_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_server, "IDLE_SECONDS", 1.0)
+    with served(root / "server") as port, ExitStack() as stack:
+        for number in range(80):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            if number % 2:
+                one.sendall(b"GET / HTTP/1.1\r\nHost: local")
+        end = time.monotonic() + 30
+        while asked(port)[0].status != 200:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        # They were ended, and not only passed over.
+        assert one.recv(1) == b""
+
+
+def test_a_connection_that_goes_on_asking_is_kept(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "IDLE_SECONDS", 0.5)
+    with served(root / "server") as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.connect()
+        before = connection.sock
+        for _ in range(12):
+            connection.request("GET", "/page.css")
+            assert connection.getresponse().read()
+            time.sleep(0.15)
+        assert connection.sock is before
+        connection.close()
 
 
 def test_what_is_not_an_address_is_refused() -> None:

@@ -14,7 +14,7 @@ from fedforget.parties.attempts import failures_since
 from fedforget.parties.client_party import open_client
 from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.errors import ClientError
-from fedforget.parties.folders import write_private
+from fedforget.parties.folders import FolderError, write_private
 from fedforget.parties.policy import FILE, PolicyError, SitePolicy
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.runtime.directories import RoundFailedError
@@ -154,6 +154,34 @@ def test_others_are_not_told_what_a_policy_forbids(tmp_path: Path) -> None:
         world.round()
     assert "least_members" not in str(caught.value)
     assert "99" not in str(caught.value)
+
+
+def test_a_policy_that_others_could_change_stops_everything(tmp_path: Path) -> None:
+    """A link, also one that leads nowhere, and a file that others may write."""
+    world = new_world(tmp_path)
+    site, elsewhere = world.client("aarhus"), tmp_path / "elsewhere.toml"
+    policy = site / FILE
+    policy.symlink_to(elsewhere)
+    with (
+        pytest.raises(FolderError, match=r"policy\.toml is a link"),
+        open_client(world.client("aarhus")),
+    ):
+        pass
+    elsewhere.write_text("min_cell = 9", encoding="utf-8")
+    elsewhere.chmod(0o600)
+    with (
+        pytest.raises(FolderError, match=r"policy\.toml is a link"),
+        open_client(world.client("aarhus")),
+    ):
+        pass
+    policy.unlink()
+    policy.write_text("approval = true", encoding="utf-8")
+    policy.chmod(0o622)
+    with (
+        pytest.raises(FolderError, match=r"mode 622.*chmod 600"),
+        open_client(world.client("aarhus")),
+    ):
+        pass
 
 
 def test_without_a_file_nothing_is_forbidden(tmp_path: Path) -> None:

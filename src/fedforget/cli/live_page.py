@@ -118,8 +118,8 @@ class LivePage:
                 try:
                     with self._lock:
                         self._read_if_changed()
-                except FedforgetError:
-                    # Whoever looks is told; here there is nobody.
+                except Exception:
+                    # Whoever looks is told; here there is nobody, and the next change counts again.
                     continue
 
         threading.Thread(target=watch, name="follow", daemon=True).start()

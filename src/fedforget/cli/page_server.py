@@ -8,6 +8,7 @@ rebinding).
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import socket
@@ -24,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from fedforget.cli.live_page import LivePage
 from fedforget.errors import FedforgetError
@@ -45,6 +47,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+
+
+IDLE_SECONDS = 15.0
+"""A connection on which nothing new was asked for so long is ended."""
 
 
 def new_token() -> str:
@@ -138,6 +144,8 @@ def make_app(live: LivePage, guard: Guard) -> ASGIApp:
         return Response(render("live.html"), media_type="text/html")
 
     def content(request: Request) -> Response:
+        if _asked_by_another_page(request):
+            return PlainTextResponse("asked for by a page from elsewhere\n", 403)
         if not guard.admits(request.headers.get("Authorization", "")):
             # Not 401: the browser must not ask for a name and a password of its own accord.
             return PlainTextResponse("a token is needed\n", 403, {"X-Token": "needed"})
@@ -166,6 +174,47 @@ def make_app(live: LivePage, guard: Guard) -> ASGIApp:
     routes = [Route("/", shell), Route("/content", content)]
     routes += [Route(path, file) for path in kept]
     return _Guarded(Starlette(routes=routes), guard)
+
+
+def _asked_by_another_page(request: Request) -> bool:
+    """Whether a browser says that a page from elsewhere wants this.
+
+    That page could not read the answer; it need not be made, either.
+    """
+    origin = request.headers.get("Origin")
+    if origin is not None and origin.partition("://")[2] != request.headers["Host"]:
+        return True
+    return request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+
+
+class _Impatient(H11Protocol):
+    """Ends a connection on which nothing is asked, or whose answer is not taken.
+
+    There is room for so many connections only, and nobody may keep the others out by opening some
+    and saying nothing.
+    """
+
+    _seen: RequestResponseCycle | None = None
+    _next_look: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._next_look = self.loop.call_later(IDLE_SECONDS, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        cycle: RequestResponseCycle | None = self.cycle
+        being_made = cycle is not None and not cycle.response_started
+        if cycle is self._seen and not being_made:
+            # Closing would wait until what was written is taken.
+            self.transport.abort()
+            return
+        self._seen = cycle
+        self._next_look = self.loop.call_later(IDLE_SECONDS, self._look)
 
 
 def _problem(status: int, text: str) -> Response:
@@ -199,7 +248,7 @@ def server_of(live: LivePage, guard: Guard) -> uvicorn.Server:
         log_level="warning",
         lifespan="off",
         loop="asyncio",
-        http="h11",
+        http=_Impatient,
         ws="none",
         interface="asgi3",
         server_header=False,

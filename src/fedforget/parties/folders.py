@@ -76,16 +76,19 @@ def check_private(folder: Path) -> None:
         if not folder.is_dir():
             raise FolderError(f"{folder} is not a directory")
         paths = (folder, *sorted(folder.rglob("*")))
-        modes = [stat.S_IMODE(path.lstat().st_mode) for path in paths]
+        modes = [path.lstat().st_mode for path in paths]
     except FileNotFoundError:
         raise FolderInUseError(f"{folder} is in use by another process; try again later") from None
     except OSError as error:
         raise FolderError(f"{folder} cannot be read: {error.strerror}") from None
     for path, mode in zip(paths, modes, strict=True):
+        if stat.S_ISLNK(mode):
+            # What it leads to may change, and nobody looks there.
+            raise FolderError(f"{path} is a link; there must be no links in {folder}")
         if mode & 0o077:
             wanted = "700" if path.is_dir() else "600"
             raise FolderError(
-                f"{path} can be read or written by others (mode {mode:o}); "
+                f"{path} can be read or written by others (mode {stat.S_IMODE(mode):o}); "
                 f"run: chmod {wanted} {path}"
             )
 
