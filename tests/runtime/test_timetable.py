@@ -128,7 +128,9 @@ def test_without_a_time_of_day_rounds_do_not_drift() -> None:
     assert table.following(due, due + timedelta(hours=13)) == due + timedelta(hours=18)
 
 
-@pytest.mark.parametrize("text", ["", "24", "h", "1.5h", "-1h", "24 h", "1w", "9999999999d", "999999999d"])
+@pytest.mark.parametrize(
+    "text", ["", "24", "h", "1.5h", "-1h", "24 h", "1w", "9999999999d", "999999999d"]
+)
 def test_what_is_no_length_of_time(text: str) -> None:
     with pytest.raises(TimetableError, match=r"length of time|too long"):
         duration(text)

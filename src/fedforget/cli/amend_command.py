@@ -107,8 +107,14 @@ def make_amendment(
     show(result, as_json, in_words)
 
 
-def take_versions_back(folder: Path, files: Sequence[Path], as_json: bool) -> None:
-    """Take over versions that this server has lost."""
+def take_versions_back(folder: Path, files: Sequence[Path], as_json: bool, *, others: bool) -> None:
+    """Take over versions that this server has lost; ``others``: other options were given, too."""
+    with plain_errors():
+        if others:
+            raise FedforgetError(
+                "--restore takes versions over as they are, and goes with no other option but"
+                " --json: restore first, run `server recover` and a full round, then amend"
+            )
     with plain_errors(), open_server(folder) as party:
         taken = take_back(party, [FederationFile.read(path) for path in files])
         version = party.federation.version

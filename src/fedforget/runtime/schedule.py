@@ -194,9 +194,7 @@ class Schedule:
                 break
             due = self._timetable.following(due, self._clock.now())
         ending = Ending(self._committed, behind)
-        self._say(
-            "ends", committed=self._committed, behind=str(behind), exit_code=ending.exit_code
-        )
+        self._say("ends", committed=self._committed, behind=str(behind), exit_code=ending.exit_code)
         return ending
 
     def _first_due(self) -> datetime:
