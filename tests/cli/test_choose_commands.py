@@ -344,8 +344,14 @@ def test_a_restored_server_takes_its_versions_back(study: Path) -> None:
     shutil.rmtree(study / "server")
     shutil.copytree(study / "backup", study / "server")
     assert "server amend --restore" in error(study, "server", "recover", "server", *NAMES)
-    shown = told(study, "server", "amend", "server", "--restore", "aarhus/federation.toml")
-    assert "version 2" in shown
+    restore = ("server", "amend", "server", "--restore", "aarhus/federation.toml")
+    for more in (("--clusters", "7"), ("--dry-run",), ("--feature", "age:0:100")):
+        assert "no other option" in error(study, *restore, *more)
+    assert answer(study, "server", "status", "server")["version"] == 1
+    assert "version 2" in told(study, *restore)
+    # Its list is not there yet: no other one may take its place.
+    for command in (("amend", "server", "--clusters", "6"), ("enrol", "server", "--afresh")):
+        assert "server recover" in error(study, "server", *command)
     told(study, "server", "recover", "server", *NAMES)
     assert answer(study, "round", "server", *NAMES, "--full")["kind"] == "full"
     told(study, "server", "audit", "server")

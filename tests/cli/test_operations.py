@@ -137,6 +137,15 @@ def test_a_suspended_member_and_its_return(study: Study) -> None:
     assert study.round()["participants"] == [town.title() for town in TOWNS]
 
 
+def test_an_amendment_names_members_that_are_away(study: Study) -> None:
+    amend = ("server", "amend", "server", "--clusters", "3", "--dry-run")
+    study.round()
+    assert not [one for one in study(*amend)["warnings"] if "last round" in one]
+    study.round(towns=TOWNS[:3])
+    (warning,) = [one for one in study(*amend)["warnings"] if "last round" in one]
+    assert warning.lower().startswith("dresden: not in the last round")
+
+
 def test_newcomers(study: Study) -> None:
     study("client", "init", "evora", "--name", "Evora")
     made = study.enrol("--client", "evora/enrolment.json", "--alone")

@@ -239,6 +239,20 @@ def test_a_request_is_overdue_after_its_due_date(world: World, clock: SimulatedC
     assert done.output.count("Overdue:") == 1
 
 
+@pytest.mark.parametrize("days", ["nan", "inf", "1e12", "999999999"])
+def test_limits_beyond_the_calendar(world: World, clock: SimulatedClock, days: str) -> None:
+    with using(clock):
+        world.forget("aarhus", ["A-1"])
+    for option in ("--due-days", "--stale-days"):
+        done = call(clock, "client", "status", world.client("aarhus"), "--check", option, days)
+        assert done.exit_code == 1
+        assert option in done.output
+        assert isinstance(done.exception, SystemExit)
+    done = call(clock, "server", "status", world.server, "--stale-days", days)
+    assert isinstance(done.exception, SystemExit)
+    assert "--stale-days must be a number of days" in done.output
+
+
 def test_rounds_members_and_imports_are_overdue(world: World, clock: SimulatedClock) -> None:
     clock.moment += DAY
     with using(clock):

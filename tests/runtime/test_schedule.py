@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedforget.cli.schedule_command import in_plain_words
 from fedforget.runtime.driver import Watch
 from fedforget.runtime.schedule import Backoff, Ending, Need, Outcome, Schedule, Stop, StopAsked
 from fedforget.runtime.timetable import Timetable, duration, time_of_day
@@ -127,6 +128,8 @@ def test_the_exit_code_tells_what_a_round_that_is_due_waits_for(need: Need, code
     ending, told = scheduled(rounds, None, tries=3)
     assert ending.exit_code == code
     assert told[-2]["event"] == "gives_up"
+    assert told[-2]["text"] == f"needs {need}"
+    assert f"needs {need}" in str(in_plain_words(told[-2]))
     assert len(rounds.begun) == (3 if need is Need.TIME else 1)
 
 

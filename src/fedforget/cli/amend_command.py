@@ -14,7 +14,7 @@ from fedforget.errors import FedforgetError
 from fedforget.parties.amended_servers import amend, plan_amendment, take_back
 from fedforget.parties.disclosure import preset, warnings_of
 from fedforget.parties.federation_file import Feature, FederationFile
-from fedforget.parties.server_party import open_server
+from fedforget.parties.server_party import ServerParty, open_server
 
 
 def amended(
@@ -65,6 +65,7 @@ def make_amendment(
         changed = amended(party.federation, given, features, dropped)
         plan = plan_amendment(party, changed)
         joined = replace(plan.joined, amended=plan.before)
+        away = _not_in_last(party)
         path = list_file(folder, joined.membership.epoch)
         if path.exists() or path.is_symlink():
             raise FedforgetError(
@@ -78,6 +79,11 @@ def make_amendment(
             write_list(path, amend(party, plan))
     rules, model = plan.after.disclosure, plan.after.model
     warnings = [] if rules is None else warnings_of(rules, model.step)
+    if away:
+        warnings.append(
+            f"{', '.join(away)}: not in the last round. After an amendment there is no round"
+            " without them, and they cannot be suspended: make sure that they come back soon"
+        )
     if model.local_clusters < model.n_clusters:
         warnings.append(
             f"a client reports at most {model.local_clusters} clusters and the model has"
@@ -107,8 +113,21 @@ def make_amendment(
     show(result, as_json, in_words)
 
 
-def take_versions_back(folder: Path, files: Sequence[Path], as_json: bool) -> None:
-    """Take over versions that this server has lost."""
+def _not_in_last(party: ServerParty) -> list[str]:
+    """Counted members that the last round did without."""
+    place, listed = party.ledger().place, party.membership()
+    counted = place.counted or {}
+    return sorted(one for one, at in counted.items() if at < place.round and one in listed)
+
+
+def take_versions_back(folder: Path, files: Sequence[Path], as_json: bool, *, others: bool) -> None:
+    """Take over versions that this server has lost; ``others``: other options were given, too."""
+    with plain_errors():
+        if others:
+            raise FedforgetError(
+                "--restore takes versions over as they are, and goes with no other option but"
+                " --json: restore first, run `server recover` and a full round, then amend"
+            )
     with plain_errors(), open_server(folder) as party:
         taken = take_back(party, [FederationFile.read(path) for path in files])
         version = party.federation.version

@@ -30,6 +30,11 @@ _WHAT_HELPS = {
     "member": "It is tried again once a member's directory has changed; looked for again",
     "person": "Somebody has to act, as the message says; looked for a change again",
 }
+_WHO_ACTS = {
+    "time": "Another try may do.",
+    "member": "It waits for a member.",
+    "person": "Somebody has to act, as the message says.",
+}
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,8 @@ def in_plain_words(event: dict[str, Any]) -> str | None:
             wait = in_words(timedelta(seconds=event["again_in"]))
             return f"No round: {event['text']}. {_WHAT_HELPS[event['need']]} in {wait}."
         case "gives_up":
-            return f"No round after {event['tries']} tries; it waits for {event['need']}."
+            tries = "1 try" if event["tries"] == 1 else f"{event['tries']} tries"
+            return f"No round after {tries}: {event['text']}. {_WHO_ACTS[event['need']]}"
         case "ends":
             due = "" if event["behind"] == "nothing" else "; a round is due and not committed"
             return f"Ended after {event['committed']} rounds{due}."

@@ -439,32 +439,35 @@ def amend(
     """
     from fedforget.cli.amend_command import make_amendment, take_versions_back
 
+    given = {
+        "model": {
+            "n_clusters": clusters,
+            "local_clusters": local_clusters,
+            "step": step,
+            "n_init": n_init,
+            "max_iter": max_iter,
+        },
+        "disclosure": {
+            "min_cell": min_cell,
+            "min_records": min_records,
+            "count_step": count_step,
+            "published_step": published_step,
+        },
+        "protocol": {
+            "dropout": dropout,
+            "colluding": colluding,
+            "minimum": minimum,
+            "deadline": deadline,
+        },
+    }
     if restore:
-        take_versions_back(folder, restore, as_json)
+        besides = [value for part in given.values() for value in part.values() if value is not None]
+        others = bool(besides or feature or drop_feature or dry_run)
+        take_versions_back(folder, restore, as_json, others=others)
         return
     make_amendment(
         folder,
-        {
-            "model": {
-                "n_clusters": clusters,
-                "local_clusters": local_clusters,
-                "step": step,
-                "n_init": n_init,
-                "max_iter": max_iter,
-            },
-            "disclosure": {
-                "min_cell": min_cell,
-                "min_records": min_records,
-                "count_step": count_step,
-                "published_step": published_step,
-            },
-            "protocol": {
-                "dropout": dropout,
-                "colluding": colluding,
-                "minimum": minimum,
-                "deadline": deadline,
-            },
-        },
+        given,
         feature or [],
         drop_feature or [],
         dry_run=dry_run,

@@ -22,7 +22,7 @@ from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.version_store import put_version, write_files
 from fedforget.protocol.client_ledger import leavers_since
 from fedforget.protocol.history import next_list
-from fedforget.protocol.membership import SignedMembership
+from fedforget.protocol.membership import Membership, SignedMembership
 
 if TYPE_CHECKING:
     from fedforget.parties.server_party import ServerParty
@@ -49,9 +49,22 @@ class PlannedAmendment:
         return consequences(self.before, self.after, len(self.joined.membership))
 
 
+def check_lists_known(federation: FederationFile, lists: Sequence[Membership]) -> None:
+    """Refuse to make a list while the one that a version came with is still to be recovered."""
+    known = lists[-1].epoch if lists else 0
+    if federation.version > 1 and known < federation.first_epoch:
+        raise AmendmentError(
+            f"version {federation.version} of the federation file came with the list of epoch"
+            f" {federation.first_epoch}, and this server knows epoch {known}: it was restored. Run"
+            " `server recover` first, which brings the lists; if no member has them, restore the"
+            " backup once more, without `server amend --restore`"
+        )
+
+
 def plan_amendment(party: ServerParty, changed: FederationFile) -> PlannedAmendment:
     """The next version and its list; nothing is stored."""
     before, lists, ledger = party.federation, party.lists(), party.ledger()
+    check_lists_known(before, lists)
     if not differences(before, changed):
         raise AmendmentError("nothing would change: say what is to be amended")
     if not lists:

@@ -50,7 +50,8 @@ class Gate:
             some = name_some([decoded_id(encoded[at]) for at in soon])
             raise ClientError(
                 f"{table.path}: {len(soon)} ids wait to be forgotten by the next round: {some};"
-                " nothing was imported. Import them after that round, with --again"
+                " nothing was imported. Leave them out of the table (client sync does), or import"
+                " them after that round, with --again"
             )
         if self._again:
             self.forgiven += [digests[at] for at in listed]

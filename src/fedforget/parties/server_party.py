@@ -23,7 +23,7 @@ from fedforget.clustering.lattice_kmeans import ServerModel
 from fedforget.configuration import Configuration
 from fedforget.errors import FedforgetError
 from fedforget.modelling import model_of, sizes_of
-from fedforget.parties.amended_servers import problems_of_versions
+from fedforget.parties.amended_servers import check_lists_known, problems_of_versions
 from fedforget.parties.amendments import protocol_federation
 from fedforget.parties.database import Database, Schema
 from fedforget.parties.federation_file import FederationFile
@@ -241,6 +241,7 @@ class ServerParty:
         afresh: bool = False,
     ) -> Membership:
         """The list that :meth:`enrol` would make; nothing is stored."""
+        check_lists_known(self.federation, self.lists())
         latest = self._latest()
         before = None if latest is None else latest.membership
         members = {} if before is None else {one.name: one for one in before.members}

@@ -172,6 +172,7 @@ class Schedule:
         self._wanted = 1 if timetable is None else wanted
         self._blocked: object = None
         self._still_blocked = Need.TIME
+        self._cause = ""
         self._committed = 0
 
     def run(self) -> Ending:
@@ -220,10 +221,10 @@ class Schedule:
             elif outcome.committed:
                 return Need.NOTHING
             else:
-                need = outcome.need
+                need, self._cause = outcome.need, outcome.text
             failures += 1
             if failures == self._tries:
-                self._say("gives_up", tries=failures, need=str(need))
+                self._say("gives_up", tries=failures, need=str(need), text=self._cause)
                 return need
             wait = self._backoff.wait(failures, looking=need in (Need.MEMBER, Need.PERSON))
             if outcome is not None:
