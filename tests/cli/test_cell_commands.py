@@ -110,11 +110,26 @@ def test_cells_that_are_not_held_have_no_label(study: Path) -> None:
     assert column.isna().tolist() == [False] * 10 + [True] * 5
 
 
+def test_all_cells_of_one_record_have_its_label(study: Path) -> None:
+    made = cells("bologna", 5)
+    patients = made.obs_names.tolist()
+    made.obs["patient"] = [*patients[:3], *patients[:2]]
+    made.obs_names = [f"row {number}" for number in range(5)]
+    made.write_h5ad(study / "several.h5ad")
+    label = ("client", "labels", "bologna", "--model", "model.npz", "-o", "several.h5ad")
+    done = quick_answer(study, *label, "--id", "patient")
+    assert (done["labelled"], done["without"], done["elsewhere"]) == (5, 0, 57)
+    column = anndata.read_h5ad(study / "several.h5ad").obs["fedforget"].astype(int).tolist()
+    assert column[3:] == column[:2]
+
+
 def test_a_file_that_cannot_be_labelled_stays_as_it_was(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     label = ("client", "labels", "bologna", "--model", "model.npz", "-o")
     assert "there is no such file" in error(study, *label, "missing.h5ad")
+    (study / "folder.h5ad").mkdir()
+    assert "is a directory" in error(study, *label, "folder.h5ad")
     (study / "broken.h5ad").write_bytes(b"no HDF5")
     assert "cannot be labelled" in error(study, *label, "broken.h5ad")
     assert (study / "broken.h5ad").read_bytes() == b"no HDF5"

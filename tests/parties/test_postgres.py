@@ -190,6 +190,9 @@ def test_ids_of_a_database(postgres: Postgres, tmp_path: Path) -> None:
     one = "11111111-2222-3333-4444-555555555555"
     assert set(read(asked(tmp_path, postgres.uri(), f"select '{one}'::uuid {row}"))) == {one}
     assert set(read(asked(tmp_path, postgres.uri(), f"select 17::numeric {row}"))) == {"17"}
+    for fraction in ("17.00::numeric(6, 2)", "17.5::numeric"):
+        with pytest.raises(TableError, match="holds numbers with decimals; ids must be integers"):
+            read(asked(tmp_path, postgres.uri(), f"select {fraction} {row}"))
     padded = f"select 'ab'::char(5) {row}"
     assert "'ab   ' (row 1) ends with a space" in refusal(asked(tmp_path, postgres.uri(), padded))
     trimmed = f"select trim('ab'::char(5)) {row}"
@@ -343,3 +346,22 @@ def test_who_stops_reading_leaves_no_connection(
             return
         os.sched_yield()
     raise AssertionError("the connection is still there")
+
+
+def test_what_may_follow_a_query(postgres: Postgres, tmp_path: Path) -> None:
+    """The driver puts the query into brackets: a remark must not swallow the last one."""
+    for text in (
+        "select 'A' as id, 1 as age, 2 as weight;",
+        "select 'A' as id, 1 as age, 2 as weight -- all",
+        "select 'A' as id, 1 as age, 2 as weight ; -- all\n/* of /* them */ */\n",
+        "select 'A' as id, 1 as age, 2 as weight where e'it\\'s;' <> $x$;--$x$ -- all\n;",
+    ):
+        assert read(asked(tmp_path, postgres.uri(), text)) == {"A": [1.0, 2.0]}
+
+
+def test_a_command_that_writes_a_file(postgres: Postgres, tmp_path: Path) -> None:
+    """A transaction that may not write does not keep COPY from it."""
+    there = postgres.folder / "data" / "copied"
+    with pytest.raises(TableError, match="begins with SELECT"):
+        read(asked(tmp_path, postgres.uri(), f"copy (select 1) to '{there}'"))
+    assert not there.exists()

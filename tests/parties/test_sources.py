@@ -461,6 +461,34 @@ def test_quotes_empty_lines_and_line_ends(tmp_path: Path) -> None:
 BINARY = ["t.parquet", "t.feather", "t.arrows", "t.csv.gz", "t.csv.zst", "t.xlsx", "t.npz"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin1"])
+@pytest.mark.parametrize("cell", ['"a remark', '"a ""remark""', '"a remark""', '"'])
+def test_a_quotation_mark_that_is_never_closed(tmp_path: Path, cell: str, encoding: str) -> None:
+    """It would make one cell of all patients behind it, and they would be missing."""
+    path = tmp_path / "t.csv"
+    text = f"id,age,weight,remark\nA,1,2,x\nB,3,4,{cell}\nC,5,6,y\nD,7,8,z"
+    for end in ("", "\n", "\r\n"):
+        path.write_text(text + end, encoding=encoding)
+        said = refusal(lambda: opened(path, encoding=encoding))
+        assert "row 2 has a cell that begins with a quotation mark and never ends" in said
+    path.write_text(text.replace(cell, 'a 6" needle'), encoding=encoding)
+    assert list(read(opened(path, encoding=encoding))) == ["A", "B", "C", "D"]
+
+
+def test_names_with_spaces_around_them_are_no_other_delimiter(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id, age, weight\nA,1,2\n")
+    said = refusal(lambda: opened(path))
+    assert "has no column 'age'; it has 'id', ' age', ' weight'" in said
+
+
+def test_a_table_of_nothing_but_names(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    for text in ("id,age,weight", "id,age,weight\n", "id,age,weight\r\n\r\n"):
+        path.write_bytes(text.encode())
+        assert "has no rows" in refusal(lambda: opened(path))
+
+
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_files_with_the_wrong_ending(tmp_path: Path, name: str) -> None:
     FORMATS[name](tmp_path / name, patients(20))
@@ -631,6 +659,55 @@ def test_queries_that_are_refused(tmp_path: Path, kind: str) -> None:
     assert "--sql" in refusal(lambda: opened(uri=uri, sql=tmp_path / "no.sql"))
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_what_may_follow_a_query(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "t.db"
+    {"sqlite": write_sqlite, "duckdb": write_duckdb}[kind](path, patients(5))
+    for text in (
+        "select * from t;",
+        "-- all ; of them\nselect * from t -- yes",
+        "/* ; */ select * from t where id <> ';--' ; ; -- done\n/* over */",
+        "with a as (select * from t) select * from a /* no end",
+        "SELECT * FROM t WHERE id <> 'it''s; --'\n\n;\n",
+    ):
+        if kind == "sqlite" or "no end" not in text:
+            assert len(read(opened(uri=f"{kind}://{path}", sql=query(tmp_path, text)))) == 5
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_commands_that_write_beside_the_database(tmp_path: Path, kind: str) -> None:
+    path, other = tmp_path / "t.db", tmp_path / "other"
+    {"sqlite": write_sqlite, "duckdb": write_duckdb}[kind](path, patients(5))
+    for text in (
+        f"vacuum into '{other}'",
+        f"attach '{other}' as o",
+        f"copy t to '{other}'",
+        f"copy t to '{other}'; select * from t",
+        f"select * from t; copy t to '{other}'",
+        f"select 1; attach '{other}' as o; select * from t",
+        "select * from t; select * from t",
+    ):
+        message = refusal(
+            lambda text=text: opened(uri=f"{kind}://{path}", sql=query(tmp_path, text))
+        )
+        assert "begins with SELECT" in message or "more than one command" in message
+        assert not other.exists()
+
+
+def test_text_of_sqlite_that_is_none(tmp_path: Path) -> None:
+    """In a column that is not wanted it does no harm; no message shows what it says."""
+    path = tmp_path / "t.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("create table t (id, age, weight, name)")
+        connection.execute("insert into t values ('A', 1, 2, cast(x'4af67267' as text))")
+        connection.execute("insert into t values (cast(x'4af67267' as text), 1, 2, '')")
+    uri = f"sqlite://{path}"
+    sql = query(tmp_path, "select * from t where id = 'A'")
+    assert list(read(opened(uri=uri, sql=sql))) == ["A"]
+    message = refusal(lambda: opened(uri=uri, sql=query(tmp_path)))
+    assert "is not valid unicode text" in message
+
+
 # -- addresses -------------------------------------------------------------------------------------
 
 
@@ -651,6 +728,11 @@ def test_passwords_are_not_shown(uri: str) -> None:
         assert "hunter2" not in shown
         assert "68unter2" not in shown
     assert address.cleaned(told).startswith("bad ***")
+
+
+def test_the_scheme_in_capitals() -> None:
+    """PostgreSQL's own library would take the whole address for something else."""
+    assert Address.parse("POSTGRES://u:hunter2@h/db").uri == "postgresql://u:hunter2@h/db"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ def write_cell_labels(
     check_installed("anndata", "anndata", "AnnData")
     import h5py
 
+    if path.is_dir():
+        raise FedforgetError(f"{path} is a directory, not the AnnData file of the cells")
     if not path.is_file():
         raise FedforgetError(
             f"{path}: there is no such file; labels are written into the AnnData file of the cells"
@@ -107,7 +109,9 @@ def _column(
         raise FedforgetError(f"{key!r} cannot be the column of the labels: name another one")
     cells = reader.ids(obs)
     label_of = dict(zip(map(encode_id, ids), labels.tolist(), strict=True))
-    codes = [-1 if cell is None else label_of.pop(encode_id(cell), -1) for cell in cells]
+    names = [None if cell is None else encode_id(cell) for cell in cells]
+    # Several cells may be one record's: those of a patient, where ids are patients'.
+    codes = [-1 if name is None else label_of.get(name, -1) for name in names]
     labelled = sum(code >= 0 for code in codes)
     if labelled == 0:
         raise FedforgetError(
@@ -115,9 +119,9 @@ def _column(
             " column of obs with the ids)"
         )
     # Texts as objects: anndata cannot write those of pandas 3.
-    names = pd.Index([str(number) for number in range(n_clusters)], dtype=object)
-    column = pd.Categorical.from_codes(np.array(codes, dtype=np.int64), categories=names)
-    return column, Written(labelled, len(cells) - labelled, len(label_of))
+    numbers = pd.Index([str(number) for number in range(n_clusters)], dtype=object)
+    column = pd.Categorical.from_codes(np.array(codes, dtype=np.int64), categories=numbers)
+    return column, Written(labelled, len(cells) - labelled, len(label_of.keys() - set(names)))
 
 
 def _copy(old: Any, new: Any, key: str, column: pd.Categorical) -> None:

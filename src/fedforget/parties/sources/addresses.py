@@ -88,6 +88,8 @@ class Address:
                 given.append(value)
         secrets = {form for one in given if one for form in (one, unquote(one))}
         ordered = tuple(sorted(secrets, key=len, reverse=True))
+        # PostgreSQL's own library takes the scheme in small letters only.
+        uri = f"postgresql://{rest}"
         return cls(kind, uri, f"postgresql://{parts['place']}", secrets=ordered)
 
     def cleaned(self, message: str) -> str:

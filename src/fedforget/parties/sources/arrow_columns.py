@@ -40,6 +40,11 @@ def _ids(reader: Reader, batch: pa.RecordBatch) -> RawIds:
     _refuse_ambiguous(reader, name, kind)
     if kind == "numeric":
         column = _storage(column)
+        if _with_fraction(column):
+            raise TableError(
+                f"{reader.name}: column {name!r} holds numbers with decimals; ids must be integers"
+                " or strings: cast them in the query, for example to bigint; nothing was imported"
+            )
     elif isinstance(column.type, pa.UuidType):
         return [None if one is None else str(one) for one in column.to_pylist()]
     elif pa.types.is_decimal(column.type) and column.type.scale == 0:
@@ -51,6 +56,13 @@ def _ids(reader: Reader, batch: pa.RecordBatch) -> RawIds:
         )
     found: list[Any] = column.to_pylist()
     return found
+
+
+def _with_fraction(column: pa.Array) -> bool:
+    """Whether the text of a decimal has a decimal point: 17.00 is not the text of 17."""
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring(column, ".")).as_py())
 
 
 def _values(reader: Reader, batch: pa.RecordBatch) -> Floats:

@@ -18,6 +18,7 @@ from fedforget.incoming import IncomingFileError, read_text
 from fedforget.parties.sources.addresses import Address
 from fedforget.parties.sources.arrow_columns import parts_of
 from fedforget.parties.sources.cells import ids_and_values
+from fedforget.parties.sources.queries import only_query
 from fedforget.parties.sources.reader import (
     ROWS_AT_A_TIME,
     RawIds,
@@ -32,14 +33,11 @@ _BATCH_BYTES = 4 << 20
 
 
 def read_query(path: Path) -> str:
-    """The query of a file."""
+    """The text of a file with a query."""
     try:
-        query = read_text(path, _LONGEST_QUERY).strip()
+        return read_text(path, _LONGEST_QUERY)
     except IncomingFileError as error:
         raise TableError(f"--sql: {error}") from None
-    if not query:
-        raise TableError(f"--sql: {path} is empty; it must hold one query")
-    return query
 
 
 class QueryReader(Reader):
@@ -48,7 +46,11 @@ class QueryReader(Reader):
     def __init__(self, address: Address, query: str, wanted: Wanted) -> None:
         super().__init__(address.name, wanted)
         self._address = address
-        self._query = query
+        self._text = query
+
+    @property
+    def _query(self) -> str:
+        return only_query(self._text, f"{self.name}: --sql")
 
     def explained(self, error: Exception) -> str:
         return self._address.cleaned(str(error))
@@ -80,6 +82,11 @@ class PostgresReader(QueryReader):
             yield from parts_of(self, (batch.select(self.wanted.columns) for batch in batches))
 
 
+def _text(stored: bytes) -> str:
+    """Text of SQLite; bytes that are not UTF-8 become characters that no id may have."""
+    return stored.decode("utf-8", "surrogateescape")
+
+
 class SqliteReader(QueryReader):
     """A query of an SQLite file.
 
@@ -90,6 +97,8 @@ class SqliteReader(QueryReader):
     def parts(self) -> Iterator[tuple[RawIds, Floats]]:
         place = f"file:{quote(self._existing())}?mode=ro"
         with closing(sqlite3.connect(place, uri=True)) as connection:
+            # Text that is none does no harm in a column that is not wanted.
+            connection.text_factory = _text
             cursor = connection.execute(self._query)
             names = [column[0] for column in cursor.description or ()]
             self.check_columns(names)

@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 _HEAD = 64
+_LEAST = 1 << 16
 
 
 class Peeked(io.RawIOBase):
@@ -44,3 +45,35 @@ class Peeked(io.RawIOBase):
             piece, self._ahead = self._ahead[:end], self._ahead[end:]
             return piece
         return bytes(self._rest.read(size) or b"")
+
+
+class Ended(io.RawIOBase):
+    """A stream with some bytes behind its end.
+
+    Parameters
+    ----------
+    stream : anything with ``read``.
+    end : what comes after everything else.
+    """
+
+    def __init__(self, stream: Any, end: bytes) -> None:
+        super().__init__()
+        self._rest = stream
+        self._end = end
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to so many bytes; none at the end.  A short table comes with its end at once."""
+        pieces, n_bytes = [], 0
+        most = _LEAST if size < 0 else size
+        while n_bytes < min(most, _LEAST):
+            piece = bytes(self._rest.read(most - n_bytes) or b"")
+            if not piece:
+                piece, self._end = self._end[: most - n_bytes], self._end[most - n_bytes :]
+                pieces.append(piece)
+                break
+            pieces.append(piece)
+            n_bytes += len(piece)
+        return b"".join(pieces)

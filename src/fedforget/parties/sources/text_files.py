@@ -10,6 +10,7 @@ import codecs
 import csv
 import io
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 
 from fedforget.arrays import Floats
 from fedforget.parties.sources.arrow_columns import parts_of
-from fedforget.parties.sources.pipes import Peeked
+from fedforget.parties.sources.pipes import Ended, Peeked
 from fedforget.parties.sources.reader import RawIds, Reader, TableError, Wanted
 
 _BLOCK = 16 << 20
@@ -107,11 +108,42 @@ class TextReader(Reader):
             peeked = Peeked(stream, _HEAD)
             self._check_head(peeked.head)
             whole = pa.PythonFile(peeked, mode="r")
+            if codecs.lookup(self._form.encoding).name != "utf-8":
+                whole = pa.transcoding_input_stream(whole, self._form.encoding, "utf-8")
+            mark = secrets.token_hex(16)
+            marked = pa.PythonFile(Ended(whole, self._last_row(mark)), mode="r")
             try:
-                batches = stack.enter_context(self._open(whole))
-                yield from parts_of(self, batches)
+                batches = stack.enter_context(self._open(marked))
+                yield from self._up_to(mark, parts_of(self, batches))
             except pa.ArrowInvalid as error:
                 raise self._refusal(str(error)) from None
+
+    def _last_row(self, mark: str) -> bytes:
+        """A row behind the last one, to see whether the table was read to its end.
+
+        A quotation mark that is never closed makes one cell of everything behind it.
+        """
+        assert self.columns is not None
+        cells = [mark if name == self.wanted.id_column else "" for name in self.columns]
+        return f"\n{self._form.delimiter.join(cells)}\n".encode()
+
+    def _up_to(
+        self, mark: str, parts: Iterator[tuple[RawIds, Floats]]
+    ) -> Iterator[tuple[RawIds, Floats]]:
+        """All rows before the marked one, which must be the last."""
+        rows, waiting = 0, None
+        for part in parts:
+            if waiting is not None:
+                yield waiting
+            waiting, rows = part, rows + len(part[1])
+        if waiting is None or waiting[0][-1] != mark:
+            raise TableError(
+                f"{self.name}: row {rows} has a cell that begins with a quotation mark and never"
+                " ends; nothing was imported"
+            )
+        ids, values = waiting
+        if len(values) > 1:
+            yield ids[:-1], values[:-1]
 
     def _open(self, stream: Any) -> Any:
         """A reader of the wanted columns."""
@@ -121,9 +153,7 @@ class TextReader(Reader):
         # With threads, errors would not say which row they mean.
         return arrow_csv.open_csv(
             stream,
-            read_options=arrow_csv.ReadOptions(
-                encoding=self._form.encoding, block_size=_BLOCK, use_threads=False
-            ),
+            read_options=arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self._form.delimiter, newlines_in_values=True
             ),
@@ -174,6 +204,8 @@ class TextReader(Reader):
     def _other_delimiter(self, names: list[str]) -> str | None:
         """Whether a name that is missing stands in a cell, beside another delimiter."""
         for cell in names:
+            if cell.strip() in self.wanted.columns:
+                continue  # Spaces around a name do not part it from another one.
             for sign, typed in _DELIMITERS.items():
                 inside = _first_row(cell, sign) if sign in cell else []
                 if sign != self._form.delimiter and set(inside) & set(self.wanted.columns):
