@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from party_world import World, all_bytes, federation_file
+from party_world import FIVE, World, all_bytes, federation_file, found_in
 
+from fedforget.parties.attempts import failures_since
 from fedforget.parties.client_party import open_client
 from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import write_private
 from fedforget.parties.policy import FILE, PolicyError, SitePolicy
 from fedforget.parties.server_party import ServerParty, open_server
+from fedforget.runtime.directories import RoundError, run
 
 RULES = DisclosurePart(3, 6, 2, 0.01)
 
@@ -85,8 +87,9 @@ def test_a_site_may_be_stricter_for_itself(tmp_path: Path) -> None:
     world.check_sums()
     assert not len(reported(world, "bologna"))
     set_policy(world, "coimbra", "least_members = 9")
-    with pytest.raises(PolicyError, match="least_members = 9"):
+    with pytest.raises(RoundError, match="coimbra: it cannot take part; its operator sees why"):
         world.round()
+    assert "least_members = 9" in failures_since(world.client("coimbra"), None)[-1]["cause"]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,25 @@ def test_a_policy_that_cannot_be_read_stops_everything(
 
 def test_without_a_file_nothing_is_forbidden(tmp_path: Path) -> None:
     assert SitePolicy.read(tmp_path) == SitePolicy()
+
+
+@pytest.mark.parametrize("spare", [False, True])
+@pytest.mark.parametrize("policy", ["least_members = 9", "count_step = 3"])
+def test_a_policy_stops_its_own_site_alone(tmp_path: Path, policy: str, spare: bool) -> None:
+    """The others go on, and are not told what the policy says."""
+    world = World(tmp_path, FIVE).set_up(federation_file(disclosure=RULES)).fill(12)
+    world.round()
+    set_policy(world, "aarhus", policy)
+    done = run(world.server, world.clients, spare=spare)
+    assert done["participants"] == list(FIVE[1:])
+    assert done["refused"] == {
+        "aarhus": "it cannot take part; its operator sees why (client status)"
+    }
+    (failure,) = failures_since(world.client("aarhus"), None)
+    assert policy in failure["cause"]
+    assert not found_in(all_bytes(world.server), {FILE: FILE.encode()})
+    set_policy(world, "aarhus", "")
+    assert world.round()["participants"] == list(FIVE)
 
 
 def test_a_preview_is_what_the_round_takes(tmp_path: Path) -> None:
