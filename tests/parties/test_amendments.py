@@ -23,7 +23,7 @@ from amending import (
     take_over,
 )
 from msgspec import structs
-from party_world import NAMES, World, all_bytes, federation_file, found_in, traces
+from party_world import FIVE, NAMES, World, all_bytes, federation_file, found_in, traces
 
 from fedforget.parties import receipts
 from fedforget.parties.amended_servers import AmendmentError, plan_amendment, take_back
@@ -332,6 +332,28 @@ def test_the_file_may_come_after_its_list_but_not_after_a_commit(
     world.check_audits()
 
 
+def test_a_file_that_comes_after_its_list_is_held_against_that_list(tmp_path: Path) -> None:
+    """The new policy asks for more than the old one, with which the list was taken over."""
+    world = World(tmp_path, FIVE).set_up(federation_file()).fill(10)
+    world.round()
+    world.enrol(suspend=["evora"])
+    with open_server(world.server) as server:
+        document = server.enrol(afresh=True)
+        strict = replace(server.federation.protocol, colluding=0.4)
+        changed = replace(server.federation, protocol=strict)
+        after = next_version(server.federation, changed, document.epoch, server.identity)
+    with (
+        open_client(world.client("bologna")) as client,
+        pytest.raises(AloneError, match="took part under every list"),
+    ):
+        client.plan_join(after, document)
+    with open_client(world.client("aarhus")) as client:
+        client.join(None, document)
+        with pytest.raises(AloneError, match="took part under every list"):
+            client.plan_join(after, document)
+        client.plan_join(after, document, alone=True)
+
+
 def test_a_file_for_a_list_that_has_a_commit_is_refused(study: tuple[World, Everything]) -> None:
     world, _ = study
     with open_server(world.server) as server:
@@ -550,6 +572,10 @@ def test_differences_in_words() -> None:
         "feature weight: no longer used",
     ]
     assert differences(before, before) == []
+    filled = changed_file(before, features=(replace(AGE, fill=40.0), WEIGHT))
+    assert differences(before, filled) == [
+        "feature age: 0 to 120 → 0 to 120, 40 where a value is missing"
+    ]
 
 
 def test_a_file_without_amendments_is_what_it_was() -> None:
@@ -713,6 +739,31 @@ def test_what_was_approved_must_be_approved_again(study: tuple[World, Everything
     amend_all(world, features=(replace(AGE, high=150.0), WEIGHT))
     with open_client(world.client("aarhus")) as client:
         assert not client.preview().verdict.goes
+
+
+def test_who_waits_for_an_approval_is_not_told_from_who_does_not_fit(
+    study: tuple[World, Everything],
+) -> None:
+    """After an amendment there is nothing that a site without an approval could send instead."""
+    world, _ = study
+    write_private(world.client("aarhus") / POLICY, b"approval = true\n")
+    made = amend_all(world, features=(replace(AGE, high=150.0), replace(WEIGHT, high=150.0)))
+    hold(world, "bologna", {"B-heavy": {"age": 40.0, "weight": 149.0}})
+    with pytest.raises(RoundError) as refused:
+        world.round()
+    told = "aarhus cannot take part now; its operator sees why (client status, client preview)"
+    assert told in str(refused.value)
+    with open_client(world.client("aarhus")) as client:
+        client.approve(client.preview().digest)
+    assert world.round()["kind"] == "full"
+    # Now bologna has a record that does not fit, and says the same.
+    amend_all(world, features=(replace(AGE, high=150.0), replace(WEIGHT, high=148.0)))
+    with open_client(world.client("aarhus")) as client:
+        client.approve(client.preview().digest)
+    with pytest.raises(RoundError) as refused:
+        world.round()
+    assert told.replace("aarhus", "bologna") in str(refused.value)
+    assert made.file.version == 2
 
 
 def test_a_round_of_the_old_version_under_the_amending_list(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import resource
 import stat
 import subprocess
 import sys
+import time
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -298,6 +300,18 @@ def test_features_that_are_no_tables(given: str) -> None:
     line = text.split("\n").index(f"features = {given}") + 1
     with pytest.raises(FederationFileError, match=f"line {line}: features must hold tables"):
         FederationFile.parse(text)
+
+
+def test_many_features_take_no_long_time() -> None:
+    """As reading grows with the square of their number, 2 MB would take minutes."""
+    feature = '[[features]]\nname = "{}"\nlow = 0.0\nhigh = 1.0\n'
+    text = TEXT + "".join(feature.format(number) for number in range(20_000))
+    began = time.process_time()
+    tomllib.loads(text)
+    plain = time.process_time() - began
+    began = time.process_time()
+    assert len(FederationFile.parse(text).features) == 20_002
+    assert time.process_time() - began < 6 * plain
 
 
 def test_a_federation_file_is_not_endless() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +14,14 @@ from msgspec import structs
 from party_world import FIVE, World, values_of
 
 from fedforget.parties import receipts
+from fedforget.parties.amendments import next_version
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.receipts import Receipt, ReceiptError
 from fedforget.parties.server_party import open_server
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.keys import Identity
-from fedforget.protocol.messages import Letter, Notice, Payload, seal
+from fedforget.protocol.messages import Letter, Notice, Payload, consent_to, seal
 from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Outgoing
 
@@ -101,6 +103,33 @@ def test_too_few_consents(world: World) -> None:
         document = signed_again(world, structs.replace(one, notice_after=notice))
         with pytest.raises(ReceiptError, match=named):
             receipts.verify(document, world.federation)
+
+
+def test_a_commit_of_another_version_of_the_federation_file(world: World) -> None:
+    """Whoever signs for a version before its list, or after the next one, proves nothing."""
+    first, server = world.federation, identity_of(world, "server")
+    lax = dataclasses.replace(first.protocol, dropout=0.4)
+    second = next_version(first, dataclasses.replace(first, protocol=lax), 2, server)
+    one = receipt(world)
+    context, notice = Letter(bytes.fromhex(one.notice_after)).payload.context, notice_of(one)
+    assert (context.epoch, second.digest_at(1)) == (1, first.digest)
+    forged = structs.replace(context, configuration=second.digest)
+    statement = consent_to(forged, notice.survivors, notice.view)
+    consents = tuple(
+        (name, identity_of(world, name).sign(statement)) for name, _ in notice.consents
+    )
+    told = {"configuration": second.digest}
+    letter = notice_again(world, one.notice_after, told, consents=consents)
+    changed = structs.replace(one, notice_after=letter, configuration=second.digest.hex())
+    with pytest.raises(ReceiptError, match="notice_after: it belongs to another configuration"):
+        receipts.verify(signed_again(world, changed), second)
+    # The second version has been in force since list 2.
+    late = msgspec.to_builtins(receipt(world, 1))
+    assert receipts.verify(late, first).epoch == 2
+    with pytest.raises(ReceiptError, match="version 1 of the file was not in force with list 2"):
+        receipts.verify(late, first, current=second)
+    early = msgspec.to_builtins(one)
+    assert receipts.verify(early, first, current=second).epoch == 1
 
 
 def test_a_notice_with_made_up_signatures_moves_nobody(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from others_see import command
-from party_world import FIVE, World, all_bytes, federation_file
+from party_world import FIVE, World, all_bytes, federation_file, found_in
 
 from fedforget.parties.attempts import failures_since
 from fedforget.parties.client_party import open_client
@@ -17,7 +17,7 @@ from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError, write_private
 from fedforget.parties.policy import FILE, PolicyError, SitePolicy
 from fedforget.parties.server_party import ServerParty, open_server
-from fedforget.runtime.directories import RoundFailedError
+from fedforget.runtime.directories import RoundFailedError, run
 
 RULES = DisclosurePart(3, 6, 2, 0.01)
 
@@ -125,6 +125,7 @@ def test_where_too_few_are_left_the_server_is_not_told_of_a_policy(tmp_path: Pat
     assert "its operator sees why" in told
     assert "least_members" not in told
     assert "least_members = 9" in command(world, "client", "status", "coimbra", "--json")
+    assert "least_members = 9" in failures_since(world.client("coimbra"), None)[-1]["cause"]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,9 @@ def test_others_are_not_told_what_a_policy_forbids(tmp_path: Path) -> None:
     world = new_world(tmp_path)
     world.round()
     set_policy(world, "aarhus", "least_members = 99")
-    with pytest.raises(RoundFailedError, match="aarhus takes no part for now") as caught:
+    with pytest.raises(
+        RoundFailedError, match="aarhus: it cannot take part; its operator sees why"
+    ) as caught:
         world.round()
     assert "least_members" not in str(caught.value)
     assert "99" not in str(caught.value)
@@ -186,6 +189,25 @@ def test_a_policy_that_others_could_change_stops_everything(tmp_path: Path) -> N
 
 def test_without_a_file_nothing_is_forbidden(tmp_path: Path) -> None:
     assert SitePolicy.read(tmp_path) == SitePolicy()
+
+
+@pytest.mark.parametrize("spare", [False, True])
+@pytest.mark.parametrize("policy", ["least_members = 9", "count_step = 3"])
+def test_a_policy_stops_its_own_site_alone(tmp_path: Path, policy: str, spare: bool) -> None:
+    """The others go on, and are not told what the policy says."""
+    world = World(tmp_path, FIVE).set_up(federation_file(disclosure=RULES)).fill(12)
+    world.round()
+    set_policy(world, "aarhus", policy)
+    done = run(world.server, world.clients, spare=spare)
+    assert done["participants"] == list(FIVE[1:])
+    assert done["refused"] == {
+        "aarhus": "it cannot take part; its operator sees why (client status)"
+    }
+    (failure,) = failures_since(world.client("aarhus"), None)
+    assert policy in failure["cause"]
+    assert not found_in(all_bytes(world.server), {FILE: FILE.encode()})
+    set_policy(world, "aarhus", "")
+    assert world.round()["participants"] == list(FIVE)
 
 
 def test_a_preview_is_what_the_round_takes(tmp_path: Path) -> None:

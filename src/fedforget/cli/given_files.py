@@ -41,8 +41,8 @@ def verify_receipt(
             file = FederationFile.read(federation)
             proof = receipts.verify(document, file, ids=ids, salt=secret)
         except receipts.EarlierVersionError as error:
-            file = _version_beside(federation, error)
-            proof = receipts.verify(document, file, ids=ids, salt=secret)
+            earlier = _version_beside(federation, error)
+            proof = receipts.verify(document, earlier, ids=ids, salt=secret, current=file)
     except FedforgetError as error:
         if as_json:
             print(json_text({"valid": False, "reason": str(error)}, indent=2))

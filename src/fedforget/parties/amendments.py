@@ -206,7 +206,8 @@ def _shown(value: object) -> str:
 
 
 def _bounds(feature: Feature) -> str:
-    return f"{feature.low:g} to {feature.high:g}"
+    fill = "" if feature.fill is None else f", {feature.fill:g} where a value is missing"
+    return f"{feature.low:g} to {feature.high:g}{fill}"
 
 
 def consequences(before: FederationFile, after: FederationFile, n_members: int) -> list[str]:

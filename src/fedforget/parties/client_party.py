@@ -265,7 +265,14 @@ class ClientParty:
             check_newcomer(federation, new)
         elif amended:
             check_lists_of(federation, lists, new, self.ledger().place)
-        if not (amended and is_in_force(lists, new)):
+        if amended:
+            # All lists since the version came into force, also those that came before its file.
+            given = [] if is_in_force(lists, new) else new
+            since = [one for one in lists if one.epoch >= federation.first_epoch]
+            until = lists[: len(lists) - len(since)]
+            every = [*since, *given]
+            check_adoption(self.name, self.identity, protocol, until, every, ledger, alone)
+        else:
             check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
         if ours is not None and amended and not is_in_force(lists, new):
             # Sums of before the amendment were made under the old policy.
@@ -687,10 +694,7 @@ class ClientParty:
     def _offered(self) -> Histogram | None:
         """What a round may take; None if it must do with what was counted last."""
         if self._held.wait():
-            raise NotReadyError(
-                f"{self.name} cannot take part with version {self._joined().version} of the"
-                " federation file; its operator sees why (client status)"
-            )
+            raise NotReadyError(self.name)
         preview = self.preview()
         if preview.verdict.problems:
             self.policy.check_round(self._joined(), len(self.lists()[-1]))

@@ -498,7 +498,7 @@ class _Reader:
         entries = data.get("features")
         if not isinstance(entries, list) or not entries:
             raise self.error("features", "must list at least one feature")
-        found: list[Feature] = []
+        found: dict[str, Feature] = {}
         for number, entry in enumerate(entries, 1):
             prefix = f"features[{number}]."
             if not isinstance(entry, dict):
@@ -515,7 +515,7 @@ class _Reader:
             )
             with self.explained(f"{prefix}name"):
                 check_label(feature.name, "the column", LONGEST_LABEL)
-            if any(feature.name == other.name for other in found):
+            if feature.name in found:
                 raise self.error(f"{prefix}name", f"{_quoted(feature.name)} is there twice")
             if max(abs(feature.low), abs(feature.high)) > MAX_MAGNITUDE:
                 raise self.error(f"{prefix}high", f"and low must lie within ±{MAX_MAGNITUDE:g}")
@@ -523,8 +523,8 @@ class _Reader:
                 raise self.error(f"{prefix}high", "must not be below low")
             if feature.fill is not None and not feature.low <= feature.fill <= feature.high:
                 raise self.error(f"{prefix}fill", "must lie between low and high")
-            found.append(feature)
-        return tuple(found)
+            found[feature.name] = feature
+        return tuple(found.values())
 
     def value(self, section: dict[str, Any], key: str, kind: Any, prefix: str) -> Any:
         path = prefix + key

@@ -236,15 +236,17 @@ def verify(
     ids: Sequence[int | str] | None = None,
     salt: bytes | None = None,
     clock: datetime | None = None,
+    current: FederationFile | None = None,
 ) -> Proof:
     """Check every signature and digest of a receipt.
 
     Parameters
     ----------
     document : the receipt's JSON.
-    federation : the federation file.
+    federation : the federation file, in the version of the receipt.
     ids, salt : ids to look for, with the request's salt.
     clock : the time by which the receipt's times are judged; now, if left out.
+    current : a later version, if one is known: it tells when the receipt's was in force.
 
     Raises
     ------
@@ -263,11 +265,17 @@ def verify(
             raise ReceiptError(
                 "request: how many ids were not held is said in version 3, and in no other"
             )
-        return _verified(receipt, federation, ids, salt, clock or utc_now())
+        proof = _verified(receipt, federation, ids, salt, clock or utc_now())
     except msgspec.ValidationError as error:
         raise ReceiptError(f"the receipt is damaged: {error}") from None
     except (TypeError, ValueError, OverflowError, ProtocolError) as error:
         raise ReceiptError(f"the receipt is damaged: {error}") from None
+    if current is not None and current.digest_at(proof.epoch) != federation.digest:
+        raise ReceiptError(
+            f"configuration: version {federation.version} of the file was not in force with list"
+            f" {proof.epoch}"
+        )
+    return proof
 
 
 def _verified(
@@ -364,9 +372,9 @@ def _notice(data: str, name: str, federation: FederationFile) -> tuple[Context, 
         raise ReceiptError(f"{name}: {error}") from None
     if not isinstance(body, Notice):
         raise ReceiptError(f"{name}: not a commit notice")
-    # The commit before may have been made before an amendment.
-    known = federation.digest_at(context.epoch) if name == "notice_before" else federation.digest
-    if context.configuration != known:
+    # Each commit is judged by the version of its list; the one before may be an earlier one.
+    known = federation.digest_at(context.epoch)
+    if context.configuration != known or (name == "notice_after" and known != federation.digest):
         raise ReceiptError(f"{name}: it belongs to another configuration")
     return context, body
 

@@ -46,6 +46,7 @@ from fedforget.protocol.errors import (
     ForkError,
     FullRoundNeededError,
     MissingNoticeError,
+    NotReadyError,
     OlderDirectoryError,
     OutOfOrderError,
     SecondSurvivorSetError,
@@ -630,9 +631,7 @@ class ClientSide:
         if current is not None:
             return current.copy()
         if ledger.base is None:
-            raise FullRoundNeededError(
-                f"what is counted of {self.name} is not known here, and nothing else may be counted"
-            )
+            raise NotReadyError(self.name)
         return ledger.base
 
     def _waits_to_leave(self, ledger: ClientLedger, context: Context) -> bool:

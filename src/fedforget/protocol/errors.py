@@ -77,10 +77,16 @@ class FullRoundNeededError(ProtocolError):
 
 
 class NotReadyError(ProtocolError):
-    """This client's records do not fit the federation as it was amended: its operator has to act.
+    """This client has nothing that it could send: its operator has to act.
 
-    The server is not told why.
+    Its records do not fit the federation as it was amended, or nothing was approved and what is
+    counted of it is not known.  The server is not told which.
     """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} cannot take part now; its operator sees why (client status, client preview)"
+        )
 
 
 class SuspendedError(ProtocolError):

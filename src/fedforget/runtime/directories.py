@@ -12,8 +12,8 @@ from fedforget.errors import FedforgetError
 from fedforget.parties.attempts import note_failure
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.database import StoreError
+from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderInUseError
-from fedforget.parties.policy import PolicyError
 from fedforget.parties.round_progress import RoundProgress
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
@@ -31,6 +31,8 @@ from fedforget.wall_clock import present_clock
 
 LOOK_AGAIN_SECONDS = 2.0
 """How often a directory that is in use is tried."""
+
+ELSEWHERE = "its operator sees why (client status)"
 
 WAITING = "waiting"
 """What a watcher is told while a directory is in use; no stage of the protocol."""
@@ -50,8 +52,8 @@ class Directories:
         self._clients = clients
         self._onlooker = onlooker
         self.refusals: dict[str, str] = {}
-        self.own_words: dict[str, str] = {}
-        """Why members refused, in words that only they may read."""
+        self.own_reasons: dict[str, str] = {}
+        """What a member's own operator is told, where the others are not."""
 
     def ask(self, question: bytes) -> Iterator[bytes]:
         for name in self._clients:
@@ -71,13 +73,11 @@ class Directories:
             return self._clients[name].receive(data)
         except ProtocolError as error:
             self.refused(name, error)
-            return None
-        except PolicyError as error:
-            # What a site's own policy forbids is for its operator alone.
-            self.own_words[name] = str(error)
-            told = f"{name} takes no part for now; its operator sees why (client status)"
-            self.refused(name, RoundError(told))
-            return None
+        except ClientError as error:
+            # A site's policy stops the site alone, and what it says is the site's affair.
+            self.own_reasons[name] = str(error)
+            self.refused(name, ClientError(f"it cannot take part; {ELSEWHERE}"))
+        return None
 
     def refused(self, name: str, error: Exception) -> None:
         self.refusals[name] = str(error)
@@ -170,8 +170,8 @@ def run(
             raise
         finally:
             for name in carrier.refusals.keys() & clients.keys():
-                words = carrier.own_words.get(name, carrier.refusals[name])
-                note_failure(clients[name].folder, words)
+                told = carrier.own_reasons.get(name, carrier.refusals[name])
+                note_failure(clients[name].folder, told)
         return summary(committed) | {"refused": unopened | carrier.refusals}
 
 
