@@ -57,6 +57,14 @@ def test_lists_within_lists_are_nested(site: Path) -> None:
     )
 
 
+def test_blocks_say_their_language_to_the_style_sheet(site: Path) -> None:
+    """Long commands are wrapped, and only commands can be selected, by rules for this class."""
+    page = (site / "tutorials" / "three-hospitals.html").read_text(encoding="utf-8")
+    assert 'class="language-console highlight"' in page
+    sheet = (ROOT / "docs" / "stylesheets" / "site.css").read_text(encoding="utf-8")
+    assert ".language-console code" in sheet
+
+
 def test_search_works_on_pages_that_are_opened_from_the_disk(site: Path, tmp_path: Path) -> None:
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next(filter(None, map(shutil.which, names)), None)
