@@ -448,7 +448,7 @@ def test_a_process_that_waits_for_its_time_ends_in_order(world: World, tmp_path:
     code, out, errors = ended(process)
     assert (code, errors) == (0, "")
     assert "Round 2 (delta) committed" in out
-    assert "Ended after 1 rounds." in out
+    assert "Ended after 1 round." in out
     assert log.stat().st_mode & 0o077 == 0
     assert [line.split(" ", 1)[1] for line in log.read_text().splitlines()] == out.splitlines()
 

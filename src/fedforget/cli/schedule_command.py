@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from fedforget.cli.console import console, listed, messages, plain_errors, safe
+from fedforget.cli.console import console, listed, messages, number_of, plain_errors, safe
 from fedforget.errors import FedforgetError
 from fedforget.runtime.schedule import Backoff, Rounds, Schedule, Stop, Tell
 from fedforget.runtime.timetable import Timetable, duration, in_words, local_words, time_of_day
@@ -175,7 +175,7 @@ def in_plain_words(event: dict[str, Any]) -> str | None:
             return f"No round after {tries}: {event['text']}. {_WHO_ACTS[event['need']]}"
         case "ends":
             due = "" if event["behind"] == "nothing" else "; a round is due and not committed"
-            return f"Ended after {event['committed']} rounds{due}."
+            return f"Ended after {number_of(event['committed'], 'round')}{due}."
     return None
 
 

@@ -22,7 +22,7 @@ from fedforget.parties.sources.arrow_columns import parts_of
 from fedforget.parties.sources.pipes import Ended, Peeked
 from fedforget.parties.sources.reader import RawIds, Reader, TableError, Wanted
 
-_BLOCK = 16 << 20
+_BLOCK = 4 << 20
 _HEAD = 1 << 20
 _DELIMITERS = {",": "','", ";": "';'", "\t": "'\\t'", "|": "'|'", " ": "' '", ":": "':'"}
 """Those that files are written with, as they are typed on a command line."""
