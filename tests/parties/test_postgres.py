@@ -237,6 +237,10 @@ def test_queries_that_fail(postgres: Postgres, omop: str, tmp_path: Path) -> Non
     )
     late = "select person_id as id, 1 as age, 1 / (300 - person_id) as weight from person"
     assert "division by zero" in refusal(asked(tmp_path, uri, late))
+    named = "select person_id as id, 1 as age, ('Smi' || 'th')::numeric as weight from person"
+    words = refusal(asked(tmp_path, uri, named))
+    assert "invalid input syntax" in words
+    assert "Smith" not in words
     assert "has no rows" in refusal(asked(tmp_path, uri, f"{COHORT} where false"))
 
 

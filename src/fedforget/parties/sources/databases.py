@@ -6,6 +6,7 @@ and DuckDB are opened for reading.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -40,6 +41,23 @@ def read_query(path: Path) -> str:
         raise TableError(f"--sql: {error}") from None
 
 
+_ABOUT_A_VALUE = re.compile(
+    r"invalid input syntax|out of range|could not convert|malformed", re.IGNORECASE
+)
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+
+
+def without_values(message: str) -> str:
+    """A driver's message without the value that it is about, which may be a patient's.
+
+    >>> without_values('invalid input syntax for type numeric: "Smith"')
+    'invalid input syntax for type numeric: …'
+    >>> without_values('column "agee" does not exist')
+    'column "agee" does not exist'
+    """
+    return _QUOTED.sub("…", message) if _ABOUT_A_VALUE.search(message) else message
+
+
 class QueryReader(Reader):
     """The result of a query."""
 
@@ -53,7 +71,7 @@ class QueryReader(Reader):
         return only_query(self._text, f"{self.name}: --sql")
 
     def explained(self, error: Exception) -> str:
-        return self._address.cleaned(str(error))
+        return without_values(self._address.cleaned(str(error)))
 
     def _existing(self) -> str:
         """The database's file; a driver would make one that is not there."""
