@@ -384,19 +384,23 @@ def test_what_becomes_overdue_while_nothing_changes_is_shown(root: Path) -> None
 
 def test_a_round_that_never_began_is_on_the_live_page(tmp_path: Path) -> None:
     """It leaves nothing in the log. Its words may name files, so only the site sees them."""
-    folders = make_federation(tmp_path, TOWNS, records=20)
-    directories.run(tmp_path / "server", folders)
-    pages = [LivePage(tmp_path / "server", "server"), LivePage(folders[0], "client")]
-    assert not any("came to nothing" in page.content().html for page in pages)
-    done = CliRunner().invoke(app, ["round", str(tmp_path / "server"), str(folders[0])])
-    assert done.exit_code == 1
-    note_failure(folders[0], "<b>the disk is full")
-    shown = [page.content().html for page in pages]
-    assert all('<section id="failed">' in html for html in shown)
-    assert "&lt;b&gt;the disk is full" in shown[1]
-    assert "came to nothing" not in report_of(tmp_path / "server")[1] + report_of(folders[0])[1]
-    directories.run(tmp_path / "server", folders)
-    assert not any("came to nothing" in page.content().html for page in pages)
+    clock = SimulatedClock(datetime.now(UTC))
+    with using(clock):
+        folders = make_federation(tmp_path, TOWNS, records=20)
+        directories.run(tmp_path / "server", folders)
+        pages = [LivePage(tmp_path / "server", "server"), LivePage(folders[0], "client")]
+        assert not any("came to nothing" in page.content().html for page in pages)
+        clock.moment += timedelta(minutes=1)
+        done = CliRunner().invoke(app, ["round", str(tmp_path / "server"), str(folders[0])])
+        assert done.exit_code == 1
+        note_failure(folders[0], "<b>the disk is full")
+        shown = [page.content().html for page in pages]
+        assert all('<section id="failed">' in html for html in shown)
+        assert "&lt;b&gt;the disk is full" in shown[1]
+        assert "came to nothing" not in report_of(tmp_path / "server")[1] + report_of(folders[0])[1]
+        clock.moment += timedelta(minutes=1)
+        directories.run(tmp_path / "server", folders)
+        assert not any("came to nothing" in page.content().html for page in pages)
 
 
 # -- the command -----------------------------------------------------------------------------------
