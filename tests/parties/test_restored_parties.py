@@ -547,3 +547,21 @@ def test_directories_of_the_first_version(tmp_path: Path) -> None:
     assert "server init" in str(refusal.value), str(refusal.value)
     after = {path: path.read_bytes() for path in before}
     assert after == before
+
+
+def test_an_import_into_a_restored_directory(tmp_path: Path) -> None:
+    """Whoever is held though forgotten must not be passed over: the record would stay."""
+    world = World(tmp_path / "world").set_up().fill()
+    with open_client(world.client("aarhus")) as party:
+        party.set_suppression(path=tmp_path / "elsewhere.db")
+    world.round()
+    world.back_up("aarhus")
+    world.forget("aarhus", ["A-3"])
+    world.round()
+    world.restore("aarhus")
+    with open_client(world.client("aarhus")) as party:
+        ids = [f"A-{row}" for row in range(6)]
+        export = write_npz(tmp_path / "export.npz", ids, values_of(6, 1))
+        with pytest.raises(ClientError, match=r"1 of the records .* Run client recover first"):
+            party.import_table(table(export), replace=True)
+        assert party.recover()["records_forgotten_again"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,7 @@ def import_records(
         keys = _check_fresh(held, source, encoded, seen)
         first += len(encoded)
         kept = gate.admitted(source, encoded)
+        _check_nobody_is_back(encoded, kept, places)
         encoded, values = [encoded[at] for at in kept], values[kept]
         known = [one for one in encoded if one in places]
         if known and not replace:
@@ -97,6 +98,21 @@ def import_records(
         owner.admit(rows, keys)
         store.set_clusters(clusters_of(owner.clusters))
     return Imported(len(rows), replaced, records)
+
+
+def _check_nobody_is_back(
+    encoded: list[bytes], kept: Sequence[int], places: Mapping[bytes, int]
+) -> None:
+    """Nobody who must stay out may be held: that is a directory of before."""
+    if len(kept) == len(encoded):
+        return
+    admitted = set(kept)
+    back = [one for at, one in enumerate(encoded) if at not in admitted and one in places]
+    if back:
+        raise ClientError(
+            f"{len(back)} of the records that are held were forgotten before: this directory was"
+            " restored from a backup. Run client recover first; nothing was imported"
+        )
 
 
 def _check_fresh(held: HeldRecords, source: Source, encoded: list[bytes], seen: IdIndex) -> Keys:
