@@ -127,7 +127,7 @@ def scatter(
 
 MARK_RADIUS = 11.0
 """Of a numbered mark with its border."""
-_TEXT_HEIGHT, _LETTER = 19.0, 10.0
+_TEXT_HEIGHT, _LETTER = 22.0, 11.5
 """Of a size as it is written on a phone, where letters are larger in the drawing's units."""
 _APART = 2 * MARK_RADIUS + 2.0
 _TURN = math.pi * (3.0 - math.sqrt(5.0))
