@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedforget.cli.schedule_options import At, Every, FirstWait, Full, Number, Tries
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -160,30 +162,15 @@ def round_(
     superlink: Annotated[
         str, typer.Option(help="The SuperLink's name in the folder's flwr/config.toml.")
     ] = "deployment",
-    full: Annotated[
-        bool, typer.Option("--full", help="Count everybody anew instead of what changed.")
-    ] = False,
-    every: Annotated[
-        str | None,
-        typer.Option(help="Stay, and run a round each time so much has passed: 24h, 7d, 30m."),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(help="With --every: at this time of the local clock, such as 02:30."),
-    ] = None,
+    full: Full = False,
+    every: Every = None,
+    at: At = None,
     wait: Annotated[
         str, typer.Option(help="How long to wait for the server's directory, if it is in use.")
     ] = "0s",
-    tries: Annotated[
-        int | None,
-        typer.Option(min=1, help="Most tries for one round; no limit with --every, else one."),
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="With --every: end after so many rounds.")
-    ] = None,
-    first_wait: Annotated[
-        str, typer.Option(help="Wait before the second try; doubled each time, up to an hour.")
-    ] = "1m",
+    tries: Tries = None,
+    rounds: Number = None,
+    first_wait: FirstWait = "1m",
     log: Annotated[
         Path | None, typer.Option(help="Write what happens to this file; it rotates.")
     ] = None,

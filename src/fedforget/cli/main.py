@@ -10,6 +10,7 @@ import typer
 from fedforget import __version__
 from fedforget.cli import bench, client_commands, flower, server_commands
 from fedforget.cli.json_errors import JsonErrors
+from fedforget.cli.schedule_options import At, Every, FirstWait, Full, Log, Number, Tries
 
 app = typer.Typer(
     cls=JsonErrors,
@@ -74,34 +75,16 @@ def demo(
 def round_(
     server: Annotated[Path, typer.Argument(help="The server's directory.")],
     clients: Annotated[list[Path], typer.Argument(help="The clients' directories.")],
-    full: Annotated[
-        bool, typer.Option("--full", help="Count everybody anew instead of what changed.")
-    ] = False,
-    every: Annotated[
-        str | None,
-        typer.Option(help="Stay, and run a round each time so much has passed: 24h, 7d, 30m."),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(help="With --every: at this time of the local clock, such as 02:30."),
-    ] = None,
+    full: Full = False,
+    every: Every = None,
+    at: At = None,
     wait: Annotated[
         str, typer.Option(help="How long to wait for a directory that is in use, such as 10m.")
     ] = "0s",
-    tries: Annotated[
-        int | None,
-        typer.Option(min=1, help="Most tries for one round; no limit with --every, else one."),
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="With --every: end after so many rounds.")
-    ] = None,
-    first_wait: Annotated[
-        str, typer.Option(help="Wait before the second try; doubled each time, up to an hour.")
-    ] = "1m",
-    log: Annotated[
-        Path | None,
-        typer.Option(help="With --every or --tries: write what happens to this file; it rotates."),
-    ] = None,
+    tries: Tries = None,
+    rounds: Number = None,
+    first_wait: FirstWait = "1m",
+    log: Log = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Run one round of the secure sum over directories of this machine, or rounds on a schedule.
