@@ -22,7 +22,7 @@ from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.federation_file import Feature, FederationFile, ModelPart, ProtocolPart
 from fedforget.parties.round_progress import RoundProgress
 from fedforget.parties.server_party import ServerParty, open_server
-from fedforget.parties.tables import Table
+from fedforget.parties.sources import open_source
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.server_stages import Outgoing
 from fedforget.runtime.driver import drive
@@ -103,7 +103,7 @@ def make_federation(
         with open_client(folder) as client:
             client.join(agreed, members)
             if records:
-                client.import_table(Table(path, agreed.feature_names, "patient"))
+                client.import_table(open_source([path], agreed.feature_names, "patient"))
         path.unlink()
     return folders
 

@@ -31,7 +31,7 @@ from fedforget.parties.federation_file import (
     ServerPoints,
 )
 from fedforget.parties.server_party import ServerParty, open_server
-from fedforget.parties.tables import Table
+from fedforget.parties.sources import open_source
 from fedforget.runtime import directories
 
 HOSTILE = "<script>alert(1)</script>\"'&amp;"
@@ -80,7 +80,7 @@ def make_parties(
         np.savez(path, patient=np.array(names), **columns)
         with open_client(folder) as client:
             client.join(agreed, members)
-            client.import_table(Table(path, agreed.feature_names, "patient"))
+            client.import_table(open_source([path], agreed.feature_names, "patient"))
         ids += names
     directories.run(root / "server", clients)
     with open_client(clients[0]) as client:
@@ -336,7 +336,7 @@ def test_small_clusters_are_counted_but_not_drawn(tmp_path: Path) -> None:
     other = ClientParty.create(tmp_path / "other", "other")["key"]
     with open_server(tmp_path / "server") as server, open_client(tmp_path / "one") as client:
         client.join(agreed, server.enrol({"one": key, "other": other}))
-        client.import_table(Table(tmp_path / "table.npz", agreed.feature_names, "patient"))
+        client.import_table(open_source([tmp_path / "table.npz"], agreed.feature_names, "patient"))
         sizes = client.store.clusters(2).sizes
     page = report_of(tmp_path / "one")[1]
     small = int((sizes < SMALLEST_SHOWN).sum())

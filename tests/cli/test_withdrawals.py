@@ -12,7 +12,7 @@ from test_parties import NAMES, error, in_process, quick_answer, set_up, told
 
 from fedforget.parties.client_party import open_client
 from fedforget.parties.folders import locked
-from fedforget.parties.tables import Table
+from fedforget.parties.sources import SourceOptions, open_source
 
 IGNORE = ("--ignore-missing", "--yes")
 
@@ -126,7 +126,9 @@ def test_a_patient_whose_id_has_white_space_can_be_forgotten(study: Path) -> Non
     (study / "odd.csv").write_text("patient,age,weight:kg\n Q 1,40,70\n", encoding="utf-8")
     names = ("age", "weight:kg")
     with open_client(study / "coimbra") as party:
-        party.import_table(Table(study / "odd.csv", names, "patient", ids_as_is=True))
+        party.import_table(
+            open_source([study / "odd.csv"], names, "patient", SourceOptions(ids_as_is=True))
+        )
     forget = ("client", "forget", "coimbra", "--yes")
     assert "not held here: 'Q 1'" in error(study, *forget, "--ids", "Q 1")
     assert quick_answer(study, *forget, "--ids", " Q 1")["records"] == 1

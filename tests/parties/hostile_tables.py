@@ -23,7 +23,7 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from fedforget.errors import FedforgetError
-from fedforget.parties.tables import Table
+from fedforget.parties.sources import open_source
 
 N_ROWS = 60
 READ, REFUSED, LEAKED, GREEDY = 0, 1, 3, 7
@@ -113,7 +113,7 @@ def ending(path: Path) -> int:
     """How reading a file ends."""
     warnings.simplefilter("error")
     try:
-        for ids, values in Table(path, ["age", "weight"], "id").parts():
+        for ids, values in open_source([path], ["age", "weight"], "id").parts():
             assert len(str(ids)) + len(str(values))
     except FedforgetError:
         result = REFUSED

@@ -18,8 +18,8 @@ from fedforget.parties.federation_file import Feature, FederationFile, ModelPart
 from fedforget.parties.joined import Joined
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.server_party import ServerParty, open_server
+from fedforget.parties.sources import Source, SourceOptions, open_source
 from fedforget.parties.store import decoded_id
-from fedforget.parties.tables import Table
 from fedforget.runtime.directories import recover, run
 
 FEATURES = ("age", "weight")
@@ -79,8 +79,8 @@ def write_npz(path: Path, ids: Sequence[Any], values: np.ndarray) -> Path:
     return path
 
 
-def table(path: Path, features: Sequence[str] = FEATURES, **options: Any) -> Table:
-    return Table(path, features, "id", **options)
+def table(path: Path, features: Sequence[str] = FEATURES, **options: Any) -> Source:
+    return open_source([path], features, "id", SourceOptions(**options))
 
 
 class World:

@@ -33,7 +33,7 @@ from fedforget.incoming import IncomingFileError, open_npz, parse_json, read_jso
 from fedforget.parties.arrow_sizes import largest_batch
 from fedforget.parties.federation_file import VERSION, FederationFile, FederationFileError
 from fedforget.parties.folders import FolderError, being_made, write_private
-from fedforget.parties.tables import TableError
+from fedforget.parties.sources import TableError
 
 HERE = Path(__file__).parent
 TEXT = federation_file().text()
@@ -65,8 +65,8 @@ def test_an_offset_that_points_nowhere(tmp_path: Path) -> None:
     path = tmp_path / "wrong.feather"
     path.write_bytes(data.replace(offsets, wrong))
     script = (
-        "import sys; from pathlib import Path; from fedforget.parties.tables import *\n"
-        "try: print(list(Table(Path(sys.argv[1]), ['age', 'weight'], 'id').parts()))\n"
+        "import sys; from fedforget.parties.sources import *\n"
+        "try: print(list(open_source([sys.argv[1]], ['age', 'weight'], 'id').parts()))\n"
         "except TableError as error: print('refused', error)"
     )
     program = [sys.executable, "-c", script, str(path)]

@@ -34,9 +34,9 @@ from fedforget.parties.database import Database, ErasureError
 from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.errors import ClientError
 from fedforget.parties.server_party import open_server
+from fedforget.parties.sources import TableError
 from fedforget.parties.store import decoded_id
 from fedforget.parties.sync import Brake, Synced, SyncError, SyncRules
-from fedforget.parties.tables import TableError
 
 MUCH = SyncRules(Brake.parse("100%"))
 

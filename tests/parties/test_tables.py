@@ -16,7 +16,7 @@ from party_world import World, table, values_of, write_npz
 
 from fedforget.errors import DuplicateIdError, FedforgetError, OutOfBoundsError
 from fedforget.parties.client_party import ClientParty, open_client
-from fedforget.parties.tables import ROWS_AT_A_TIME, TableError
+from fedforget.parties.sources import ROWS_AT_A_TIME, TableError
 
 
 @pytest.fixture
