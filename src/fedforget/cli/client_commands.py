@@ -165,12 +165,9 @@ def import_(
     """
     from fedforget.cli.console import console, number_of, plain_errors, progress_bar, safe, show
     from fedforget.parties.client_party import open_client
-    from fedforget.parties.errors import ClientError
 
     with plain_errors(), open_client(folder) as party:
-        if party.federation is None:
-            raise ClientError("this client has not joined a federation: run client join first")
-        records = source.open(party.federation)
+        records = source.open(party.joined())
         with progress_bar("Importing", None, quiet=as_json) as bar:
             task = bar.task_ids[0]
             result = party.import_table(

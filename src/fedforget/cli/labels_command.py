@@ -12,7 +12,6 @@ from fedforget.cli.given_files import read_centroids, read_numbers
 from fedforget.cli.numbering import Changed, Earlier
 from fedforget.cli.words import write_table
 from fedforget.parties.client_party import open_client
-from fedforget.parties.errors import ClientError
 
 
 def write_labels(
@@ -28,14 +27,13 @@ def write_labels(
     """Write the labels; with ``like``, say how far clusters moved and who has another number."""
     changed: Changed | None = None
     with plain_errors(), open_client(folder) as party:
-        if party.federation is None:
-            raise ClientError("this client has not joined a federation: run client join first")
-        names = party.federation.feature_names
+        federation = party.joined()
+        names = federation.feature_names
         centres = read_centroids(model, names)
         numbers = read_numbers(model, len(centres), names)
         ids, places = party.labels(party.config.grid.to_clustered(centres))
         if like is not None:
-            earlier = Earlier.read(like, party.federation)
+            earlier = Earlier.read(like, federation)
             numbering = earlier.numbering(centres)
             before = earlier.labels(party.clustered_records())
             weights = np.ones(len(ids), dtype=np.int64)

@@ -9,7 +9,6 @@ import typer
 from fedforget.cli.console import console, number_of, plain_errors, progress_bar, safe, show
 from fedforget.cli.source_options import words_of
 from fedforget.parties.client_party import open_client
-from fedforget.parties.errors import ClientError
 from fedforget.parties.sync import Synced, SyncRules
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ _WORDS = {"added": "learnt", "changed": "replaced", "removed": "forgotten", "kep
 def run_sync(folder: Path, given: GivenSource, rules: SyncRules, as_json: bool) -> None:
     """Make a client's records equal to a source, and say what that did."""
     with plain_errors(), open_client(folder) as party:
-        if party.federation is None:
-            raise ClientError("this client has not joined a federation: run client join first")
-        source = given.open(party.federation)
+        source = given.open(party.joined())
         with progress_bar("Comparing", None, quiet=as_json) as bar:
             task = bar.task_ids[0]
             done = party.sync(

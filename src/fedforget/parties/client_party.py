@@ -31,7 +31,8 @@ from fedforget.parties.amendments import (
     protocol_federation,
 )
 from fedforget.parties.client_audit import Audit, audit_of, state_digest_of
-from fedforget.parties.database import ErasureError, erase_database
+from fedforget.parties.database import erase_database
+from fedforget.parties.erasures import naming, note_erasure
 from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.fitting import Misfit
@@ -149,7 +150,9 @@ class ClientParty:
         self.store = Store(folder / STORE, copy=copy)
         try:
             self.name: str = self.store.get("name")
-            self.federation = current_file(folder, self.store)
+            path = folder / FEDERATION
+            found = FederationFile.read(path) if path.exists() else None
+            self.federation = current_file(folder, self.store, found)
             if self.federation is not None:
                 self._configure(self.federation)
         except BaseException:
@@ -295,7 +298,8 @@ class ClientParty:
         """Store the ledger; belongs into a transaction."""
         self._store_ledger(ledger)
 
-    def _joined(self) -> FederationFile:
+    def joined(self) -> FederationFile:
+        """The federation file, of a client that has one."""
         if self.federation is None:
             raise ClientError("this client has not joined a federation: run client join first")
         return self.federation
@@ -314,15 +318,12 @@ class ClientParty:
 
         Ids on the suppression list stay out and are counted, unless they may come ``again``.
         """
-        self._joined()
+        self.joined()
         with self._change() as suppression:
             gate = Gate(suppression, {one.name for one in self.store.requests()}, again)
             done = import_records(self._held, table, gate, replace=replace, progress=progress)
             note_import(self.store, now(), done.added)
-            if gate.forgiven:
-                mark = os.urandom(8).hex()
-                self.store.put("let_in", mark)
-                suppression.begin_forgiving(gate.forgiven, mark)
+            gate.let_in(self.store)
             remember_columns(self.store, table.columns)
         return {
             "added": done.added,
@@ -345,17 +346,10 @@ class ClientParty:
         Records that the source does not have are forgotten by a request.  Ids on the suppression
         list stay out and are counted, unless they may come again.
         """
-        self._joined()
+        self.joined()
         work = Synchroniser(self._held)
-        try:
-            with self._change() as suppression:
-                return work.run(source, rules or SyncRules(), suppression, progress)
-        except ErasureError as error:
-            if work.request is None:
-                raise
-            raise ErasureError(
-                f"request {work.request.name} is stored and its records are forgotten; but {error}"
-            ) from None
+        with naming(lambda: work.request), self._change() as suppression:
+            return work.run(source, rules or SyncRules(), suppression, progress)
 
     def forget(self, ids: Any, *, dry_run: bool = False, ignore_missing: bool = False) -> Forgotten:
         """Erase records; when this returns they are gone, and the change waits for a round.
@@ -363,7 +357,7 @@ class ClientParty:
         With ``ignore_missing`` ids may be given that are not held, and ids may be given twice; a
         call that finds none of them changes nothing.
         """
-        self._joined()
+        self.joined()
         wanted = _parsed(ids).tolist()
         named = dict(zip(encoded_ids(wanted), wanted, strict=True))
         if not named:
@@ -408,26 +402,15 @@ class ClientParty:
         ``held`` are their ids, encoded and as they were given.  There is no ``owner`` while
         records do not fit; clusters are drawn once they do.
         """
-        digests = sorted(receipts.request_digest(salt, one) for one in held.values())
         request: Request | None = None
-        try:
-            with self._change() as suppression:
-                if owner is None:
-                    self.store.remove(rows, self._held.n_features)
-                    step = 0 if self._held.draw_if_they_fit() else None
-                else:
-                    step = owner.forget(rows).redrawn_from
-                    self.store.set_clusters(clusters_of(owner.clusters))
-                request = self.store.add_request(
-                    now(), len(digests), digests, salt, _from_one(step), not_held
-                )
-                # Before the erasure is final: an id must never be gone and not on the list.
-                suppression.begin_forgetting(np.array(list(held), dtype=np.bytes_), request.name)
-        except ErasureError as error:
-            assert request is not None
-            raise ErasureError(
-                f"request {request.name} is stored and its records are forgotten; but {error}"
-            ) from None
+        with naming(lambda: request), self._change() as suppression:
+            if owner is None:
+                self.store.remove(rows, self._held.n_features)
+                step = 0 if self._held.draw_if_they_fit() else None
+            else:
+                step = owner.forget(rows).redrawn_from
+                self.store.set_clusters(clusters_of(owner.clusters))
+            request = note_erasure(self.store, suppression, held, salt, _from_one(step), not_held)
         return request
 
     def leave(self, *, alone: bool = False) -> int:
@@ -435,7 +418,7 @@ class ClientParty:
 
         ``alone`` if the operator accepts that the sum then shows this client's histogram.
         """
-        self._joined()
+        self.joined()
         ledger = self.ledger()
         if ledger.left:
             raise ClientError(f"{self.name} has left already")
@@ -463,7 +446,7 @@ class ClientParty:
         those that the suppression list knows.  What the server counts of this client is taken as
         unknown, so that a full round must come.
         """
-        self._joined()
+        self.joined()
         before = self.ledger()
         given = _parsed(forgotten).tolist() if len(forgotten) else []
         encoded = dict(zip(encoded_ids(given), given, strict=True))
@@ -622,7 +605,7 @@ class ClientParty:
 
     def misfit(self) -> Misfit | None:
         """Records that do not fit the federation since it was amended."""
-        self._joined()
+        self.joined()
         return self._held.misfit()
 
     def requests(self) -> list[dict[str, Any]]:
@@ -665,7 +648,7 @@ class ClientParty:
 
     def audit(self) -> Audit:
         """Fit again from the retained records, and compare with what is stored."""
-        self._joined()
+        self.joined()
         return audit_of(self, self._held, _VALUES)
 
     # -- rounds --------------------------------------------------------------------------------
@@ -681,7 +664,7 @@ class ClientParty:
     @property
     def reporting(self) -> Configuration:
         """The public parameters with the rules that this site's policy makes stricter."""
-        return replace(self.config, rules=self.policy.rules(self._joined()))
+        return replace(self.config, rules=self.policy.rules(self.joined()))
 
     def cells(self) -> Cells:
         """The clusters that the client reports, under the rules of the federation and the site."""
@@ -697,13 +680,13 @@ class ClientParty:
             raise NotReadyError(self.name)
         preview = self.preview()
         if preview.verdict.problems:
-            self.policy.check_round(self._joined(), len(self.lists()[-1]))
+            self.policy.check_round(self.joined(), len(self.lists()[-1]))
         return preview.reported if preview.verdict.goes else None
 
     def preview(self) -> Preview:
         """What the next round would take, beside what was counted last."""
         self._held.check_they_fit()
-        federation, ledger = self._joined(), self.ledger()
+        federation, ledger = self.joined(), self.ledger()
         clusters = self.reportable()
         config = self.reporting
         cells, reported = config.cells_of(clusters), config.histogram_of(clusters)
@@ -733,7 +716,7 @@ class ClientParty:
     def protocol(self) -> ClientSide:
         """The client's part of the protocol; its attempt under way lives in memory alone."""
         if self._protocol is None:
-            federation, lists = self._joined(), self.lists()
+            federation, lists = self.joined(), self.lists()
             if not lists:
                 raise ClientError("this client has not joined a federation: run client join first")
             self._protocol = ClientSide(
@@ -805,7 +788,7 @@ class ClientParty:
 
     def _version_of(self, context: Context) -> FederationFile:
         """The version of the federation file with which a round was run."""
-        for one in (self._joined(), *self.versions):
+        for one in (self.joined(), *self.versions):
             if one.digest == context.configuration:
                 return one
         raise ClientError("the version of the federation file of that round is not known here")

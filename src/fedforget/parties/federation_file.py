@@ -321,11 +321,9 @@ def amendment_statement(file: FederationFile) -> bytes:
     return b"fedforget amendment 1\0" + file.digest
 
 
-def check_unchanged(federation: FederationFile, stored: str | None, path: Path) -> None:
+def check_unchanged(federation: FederationFile, stored: FederationFile, path: Path) -> None:
     """Refuse a file that is not the one with which a party was set up."""
-    if stored is None:
-        return
-    difference = federation.difference(FederationFile.parse(stored))
+    difference = federation.difference(stored)
     if difference is not None:
         raise FederationFileError(
             f"{path} was changed after this party was set up with it: {difference}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from fedforget.clustering.ids import name_some
 from fedforget.parties.errors import ClientError
 from fedforget.parties.sources.source import Source
-from fedforget.parties.store import decoded_id
+from fedforget.parties.store import Store, decoded_id
 from fedforget.parties.suppression import SuppressionList
 
 
@@ -59,3 +61,13 @@ class Gate:
         self.kept_out += len(listed)
         out = set(listed)
         return [at for at in everybody if at not in out]
+
+    def let_in(self, store: Store) -> None:
+        """Take those who came again off the list, with the change that brings them.
+
+        Belongs into the transaction of that change: the store's mark tells whether it was made.
+        """
+        if self.forgiven:
+            mark = os.urandom(8).hex()
+            store.put("let_in", mark)
+            self._suppression.begin_forgiving(self.forgiven, mark)

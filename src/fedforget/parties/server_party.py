@@ -80,11 +80,11 @@ class ServerParty:
     def __init__(self, folder: Path, *, copy: bool = False) -> None:
         self.folder = folder
         self.identity = Identity(read_key(folder / IDENTITY, 32, "restore it from a backup"))
-        FederationFile.read(folder / FEDERATION)
+        found = FederationFile.read(folder / FEDERATION)
         self._protocol: ServerSide | None = None
         self._db = Database(folder / STORE, _SCHEMA, copy=copy)
         try:
-            self._read_versions()
+            self._read_versions(found)
             if self.identity.public.data.hex() != self.federation.server_key:
                 raise ServerError(f"{folder / IDENTITY} is not the key of this federation's server")
         except BaseException:
@@ -105,8 +105,8 @@ class ServerParty:
             database.close()
         return federation
 
-    def _read_versions(self) -> None:
-        federation = current_file(self.folder, self._db)
+    def _read_versions(self, found: FederationFile) -> None:
+        federation = current_file(self.folder, self._db, found)
         assert federation is not None
         self.federation = federation
         self.versions = stored_versions(self._db)

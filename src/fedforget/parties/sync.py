@@ -26,6 +26,7 @@ from fedforget.clustering.prf import Keys, Secret, keys_of_messages
 from fedforget.configuration import Configuration
 from fedforget.errors import DuplicateIdError
 from fedforget.parties import receipts
+from fedforget.parties.erasures import note_erasure
 from fedforget.parties.errors import ClientError
 from fedforget.parties.gate import Gate
 from fedforget.parties.held_records import HeldRecords, Known
@@ -439,15 +440,9 @@ class Synchroniser:
         salt = None
         if names:
             salt = os.urandom(receipts.SALT_BYTES)
-            digests = sorted(receipts.request_digest(salt, decoded_id(one)) for one in names)
-            request = self._store.add_request(now(), len(names), digests, salt, reseeded)
-            # Before the erasure is final: an id must never be gone and not on the list.
-            suppression.begin_forgetting(np.array(names, dtype=np.bytes_), request.name)
-            self.request = request
-        if gate.forgiven:
-            mark = os.urandom(8).hex()
-            self._store.put("let_in", mark)
-            suppression.begin_forgiving(gate.forgiven, mark)
+            ids = {one: decoded_id(one) for one in names}
+            self.request = note_erasure(self._store, suppression, ids, salt, reseeded)
+        gate.let_in(self._store)
         note_import(self._store, now(), done.added.count + done.changed.count)
         remember_columns(self._store, source.columns)
         return replace(

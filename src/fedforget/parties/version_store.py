@@ -29,22 +29,22 @@ def stored_versions(database: Database) -> list[FederationFile]:
     return [FederationFile.parse(text) for text in database.get(VALUE, [])]
 
 
-def current_file(folder: Path, database: Database) -> FederationFile | None:
-    """The version in force; None before a client has joined.
+def current_file(
+    folder: Path, database: Database, found: FederationFile | None
+) -> FederationFile | None:
+    """The version in force, of a party whose file says ``found``; None before a client has joined.
 
     A party that was killed while it took an amendment over has the old file beside the new store:
     the file is then written again.  Any other difference is refused.
     """
-    path, stored = folder / FILE, database.get("federation")
-    found = FederationFile.read(path) if path.exists() else None
-    if found is None or stored is None:
+    stored = database.get("federation")
+    if found is None or stored is None or found.text() == stored:
         return found
-    current = FederationFile.parse(stored)
-    old = {one.digest for one in stored_versions(database)}
-    if found.digest in old:
-        write_files(folder, current, stored_versions(database))
+    current, earlier = FederationFile.parse(stored), stored_versions(database)
+    if any(found.digest == one.digest for one in earlier):
+        write_files(folder, current, earlier)
         return current
-    check_unchanged(found, stored, path)
+    check_unchanged(found, current, folder / FILE)
     return found
 
 
