@@ -14,7 +14,8 @@ from fedforget.clustering.choosing import (
     Choices,
     Found,
     agreement_of,
-    choices_of,
+    choices_among,
+    runs_for,
     squared_loss,
 )
 from fedforget.clustering.distance import nearest
@@ -99,7 +100,6 @@ class ServerPath:
 
     choices: Choices
     models: dict[int, ServerModel]
-    configurations: dict[int, Configuration]
 
 
 def path_of(config: Configuration, aggregate: Histogram, numbers: Iterable[int]) -> ServerPath:
@@ -109,28 +109,20 @@ def path_of(config: Configuration, aggregate: Histogram, numbers: Iterable[int])
     """
     wanted = sorted(set(numbers))
     points = _points_of(config).points_of(aggregate)
-    # What the smallest number gains is told, too.
-    runs = wanted if wanted[0] == 1 else [wanted[0] - 1, *wanted]
     found: dict[int, Found] = {}
     models: dict[int, ServerModel] = {}
-    configurations = {}
-    for number in runs:
+    for number in runs_for(wanted):
         own = replace(config, n_clusters=number)
         each = cluster_each(
             points, number, n_init=config.n_init, max_iter=config.max_iter, tol=config.tol
         )
         model = min(each, key=lambda one: one.loss)
-        models[number], configurations[number] = model, own
+        models[number] = model
         found[number] = Found(
             number,
             loss_of(own, aggregate, model),
             sizes_of(own, aggregate, model),
             agreement_of([one.labels for one in each], points.weights),
         )
-    before = found[runs[0]] if runs != wanted else None
-    choices = choices_of(before, [found[one] for one in wanted], config.rules.min_cell)
-    return ServerPath(
-        choices,
-        {one: models[one] for one in wanted},
-        {one: configurations[one] for one in wanted},
-    )
+    choices = choices_among(found, wanted, config.rules.min_cell)
+    return ServerPath(choices, {one: models[one] for one in wanted})

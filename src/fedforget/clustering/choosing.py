@@ -7,7 +7,7 @@ never get into it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import NamedTuple
@@ -152,6 +152,22 @@ def in_words(suggestion: Suggestion) -> str:
     if suggestion.n_clusters is None:
         return f"No number is suggested: {suggestion.reason}."
     return f"Suggested, not taken: {suggestion.n_clusters} clusters. {suggestion.reason}."
+
+
+def runs_for(wanted: Sequence[int]) -> list[int]:
+    """The sorted numbers to be run, for which choices are wanted.
+
+    Also the one before the smallest: what that gains is told, too.
+
+    >>> runs_for([3, 5]), runs_for([1, 2])
+    ([2, 3, 5], [1, 2])
+    """
+    return [*wanted] if wanted[0] == 1 else [wanted[0] - 1, *wanted]
+
+
+def choices_among(found: Mapping[int, Found], wanted: Sequence[int], min_cell: int = 1) -> Choices:
+    """The wanted numbers beside each other, of all that were run."""
+    return choices_of(found.get(wanted[0] - 1), [found[one] for one in wanted], min_cell)
 
 
 def choices_of(before: Found | None, found: Sequence[Found], min_cell: int = 1) -> Choices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -476,7 +477,7 @@ class FederatedKMeans(CentreEstimator):
         found = path_of(config, aggregate, wanted)
 
         def model_with(number: int) -> PathModel:
-            model, own = found.models[number], found.configurations[number]
+            model, own = found.models[number], replace(config, n_clusters=number)
             row = next(one for one in found.choices.rows if one.n_clusters == number)
             return PathModel(
                 number,

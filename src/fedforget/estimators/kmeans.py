@@ -14,7 +14,7 @@ import numpy.typing as npt
 from joblib import effective_n_jobs
 
 from fedforget.arrays import Floats, Ints, Labels
-from fedforget.clustering.choosing import Found, agreement_of, choices_of
+from fedforget.clustering.choosing import Found, agreement_of, choices_among, runs_for
 from fedforget.clustering.distance import MAX_MAGNITUDE, nearest, pairwise
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Keys, Secret
@@ -242,10 +242,9 @@ class KMeans(OwnerEstimator):
         """
         model = self._fitted
         wanted = numbers_of(numbers, len(model))
-        runs = wanted if wanted[0] == 1 else [wanted[0] - 1, *wanted]
         unit = Fraction(model.records.rounding.scale)
         found, models = {}, {}
-        for number in runs:
+        for number in runs_for(wanted):
             outcomes, losses = in_full(model.records, replace(model.task, n_clusters=number))
             best = min(range(len(outcomes)), key=lambda at: (losses[at], at))
             outcome, loss = outcomes[best], _as_float(losses[best] / (unit * unit))
@@ -260,9 +259,7 @@ class KMeans(OwnerEstimator):
                 outcome.n_iter,
                 self._digest_of(outcome, number),
             )
-        before = found[runs[0]] if runs != wanted else None
-        choices = choices_of(before, [found[one] for one in wanted])
-        return path_with(choices, models.__getitem__)
+        return path_with(choices_among(found, wanted), models.__getitem__)
 
     # -- new rows ------------------------------------------------------------------------------
 
