@@ -110,3 +110,17 @@ def test_a_fine_grid_is_warned_of() -> None:
     assert not warnings_of(DisclosurePart(5, 10, 5, 0.01), 0.01)
     (warning,) = warnings_of(DisclosurePart(5, 10, 5, 0.01), 0.009)
     assert "0.045" in warning
+
+
+def test_a_least_cell_that_is_rounded_below_itself_is_warned_of() -> None:
+    (warning,) = warnings_of(DisclosurePart(7, 10, 5, 0.01), 0.01)
+    assert "7 records" in warning
+    assert "reported as 5" in warning
+    assert "--min-cell 8 or --count-step 7" in warning
+    for least_cell in range(2, 30):
+        for step in range(1, 30):
+            warned = warnings_of(DisclosurePart(least_cell, 10, step, 0.1), 0.1)
+            for better in [int(text.split("--min-cell ")[1].split()[0]) for text in warned]:
+                assert better > least_cell
+                assert not warnings_of(DisclosurePart(better, 10, step, 0.1), 0.1)
+            assert not warnings_of(DisclosurePart(least_cell, 10, least_cell, 0.1), 0.1)

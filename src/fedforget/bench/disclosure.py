@@ -11,6 +11,10 @@ where seeds were drawn again.  Where a count falls and no mean moves, the guess 
 Nothing else is tried: no knowledge of other records or of a person, no model of how records are
 distributed, no change that is watched over many rounds.
 
+Beside this attack stands a plain one: the change is *added up* as if it were one record, and a
+change that does not add up to a loss is not guessed at all.  It shows what the difference says by
+itself, without the choices above.
+
 A guess is *near* within 1 % of the range in every feature.  Many records can be near one place: who
 never looks at a change and always names the fullest place may be near more often than any of these
 attacks.  So the bench also says how often a near guess *singles out*: when fewer than five of all
@@ -87,6 +91,7 @@ class Recovery:
     within_step, near : the share guessed within one step, and within 1 % of the range.
     informed : the share guessed that near from a change that showed; the other near guesses were
         made at random, where nothing did.
+    added_up : the share that the whole change, added up as if it were one record, is that near to.
     singled_out : the share guessed that near while few others are.
     chance : the share that bins of the sum are near, drawn at random by what they count.
     """
@@ -95,6 +100,7 @@ class Recovery:
     within_step: float
     near: float
     informed: float
+    added_up: float
     singled_out: float
     chance: float
 
@@ -140,6 +146,44 @@ class Outcome:
     fullest_place: float
     smallest_cell: int
     loss: float
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What an attacker makes of one change.
+
+    Attributes
+    ----------
+    best : (n, d) where the removed records may have been, the largest change first.
+    added_up : (0 or 1, d) the whole change as if it were one record.
+    shown : what kind of change it is.
+    """
+
+    best: Floats
+    added_up: Floats
+    shown: str
+
+    @classmethod
+    def of(cls, points: Floats, counts: Ints) -> Guesses:
+        """From what changed: where, and by how much."""
+        return cls(guesses_of(points, counts), added_up(points, counts), what_shows(counts))
+
+
+def added_up(points: Floats, counts: Ints) -> Floats:
+    """A change read as one record, or nothing where it is no loss.
+
+    Examples
+    --------
+    >>> added_up(np.array([[0.5], [0.6]]), np.array([-4, 3])).round(6)
+    array([[0.2]])
+    >>> added_up(np.array([[0.3]]), np.array([-5])), added_up(np.array([[0.3]]), np.array([5]))
+    (array([[0.3]]), array([], shape=(0, 1), dtype=float64))
+    """
+    total = int(counts.sum())
+    if total >= 0:
+        return np.empty((0, points.shape[1]))
+    whole: Floats = (counts @ points / total)[np.newaxis]
+    return whole
 
 
 def guesses_of(points: Floats, counts: Ints) -> Floats:
@@ -272,7 +316,6 @@ class _Target:
         self._learn(np.arange(len(data.X)))
         self.rng = np.random.default_rng(seed)
         self.smallest = 0
-        self._kind = NOTHING
         self._kinds: dict[str, list[int]] = {}
         for client in self.federation.clients.values():
             self._look_at(client)
@@ -294,15 +337,13 @@ class _Target:
 
     # -- what is seen --------------------------------------------------------------------------
 
-    def by_sum(self, rows: Ints) -> Floats:
+    def by_sum(self, rows: Ints) -> Guesses:
         """The server's guesses, after these records were removed; they come back at once."""
         change = Histogram(self.config.grid.n_features)
         for name in np.unique(self.data.clients[rows]).tolist():
             client = self.federation.clients[name]
             change += self._without(client, rows[self.data.clients[rows] == name]) - client.reported
-        points = self.config.grid.units_of_bins(change.points())
-        self._kind = what_shows(change.counts())
-        return guesses_of(points, change.counts())
+        return Guesses.of(self.config.grid.units_of_bins(change.points()), change.counts())
 
     def _without(self, client: SimulatedClient, ids: Ints) -> Histogram:
         """What a client reports without some of its records."""
@@ -318,7 +359,7 @@ class _Target:
         owner.learn(values, names, arrival)
         return reported
 
-    def by_models(self, rows: Ints) -> Floats:
+    def by_models(self, rows: Ints) -> Guesses:
         """An outsider's guesses from the models published before and after."""
         before = self._published()
         federation = self.federation
@@ -332,9 +373,8 @@ class _Target:
         for point, count in zip(map(tuple, points.tolist()), counts.tolist(), strict=True):
             change[point] = change.get(point, 0) + count
         changed = [point for point, count in change.items() if count]
-        if not changed:
-            return np.empty((0, points.shape[1]))
-        return guesses_of(np.array(changed), np.array([change[one] for one in changed]))
+        where = np.array(changed).reshape(-1, points.shape[1])
+        return Guesses.of(where, np.array([change[one] for one in changed], dtype=np.int64))
 
     def _published(self) -> tuple[Floats, Ints]:
         """Centres and sizes of the published model."""
@@ -352,16 +392,17 @@ class _Target:
     def recovery(
         self,
         removals: Sequence[Ints],
-        guess: Callable[[Ints], Floats],
+        guess: Callable[[Ints], Guesses],
         setting: Setting,
         progress: Progress,
     ) -> Recovery:
         """Guess after each removal.  As many guesses are allowed as records were removed."""
-        in_step = near = informed = alone = lucky = tries = 0
+        in_step = near = informed = plainly = alone = lucky = tries = 0
         for number, rows in enumerate(removals):
             if number % 64 == 0:
                 progress(setting.name, number, len(removals))
-            guessed, blind = guess(rows)[: len(rows)], self._blind(len(rows))
+            guesses, blind = guess(rows), self._blind(len(rows))
+            guessed = guesses.best[: len(rows)]
             n_informed = len(guessed)
             # Where nothing shows, a guess at random is as good as any.
             guessed = np.concatenate([guessed, blind[len(guessed) :]])
@@ -375,7 +416,8 @@ class _Target:
                 single = hit and self._near_records(guessed[best]) < CROWD
                 near, alone = near + hit, alone + single
                 informed += hit and best < n_informed
-                kind = self._kinds.setdefault(self._kind, [0, 0, 0])
+                plainly += bool((np.abs(guesses.added_up - record) <= NEAR).all(axis=1).any())
+                kind = self._kinds.setdefault(guesses.shown, [0, 0, 0])
                 kind[:] = kind[0] + 1, kind[1] + hit, kind[2] + single
                 lucky += int((np.abs(others - record).max(axis=2).min(axis=1) <= NEAR).sum())
                 tries += 1
@@ -385,6 +427,7 @@ class _Target:
             in_step * share,
             near * share,
             informed * share,
+            plainly * share,
             alone * share,
             lucky * share / _DRAWS,
         )

@@ -110,8 +110,9 @@ def disclosure(
     Removes records one by one and in batches of 20, and guesses each from the change of the sum, as
     the server can, and from two published models, as an outsider can. Prints how often a guess is
     within one step, and within 1 % of the range, in every feature; how many of these were made from
-    a change and not at random, where nothing had shown; how often such a guess singles the record
-    out, because fewer than five are that near to it; how often a guess at random is near, and one
+    a change and not at random, where nothing had shown; how often the change alone, added up as if
+    it were one record, is as near; how often a guess singles the record out, because fewer than
+    five are that near to it; how often a guess at random is near, and one
     that is always the fullest place of the sum; and what the rules cost. A member guesses as an
     outsider does: its own records drop out of the difference. Not tried: knowledge of other
     records, and changes watched over many rounds.
@@ -184,6 +185,7 @@ def disclosure(
             "server:\nwithin a step",
             "server:\nwithin 1 %",
             "from a\nchange",
+            "change\nadded up",
             "singled\nout",
             "at\nrandom",
             "fullest\nplace",
@@ -202,6 +204,7 @@ def disclosure(
                 f"{one.server.within_step:.2%}",
                 f"{one.server.near:.2%}",
                 f"{one.server.informed:.2%}",
+                f"{one.server.added_up:.2%}",
                 f"{one.server.singled_out:.2%}",
                 f"{one.server.chance:.2%}",
                 f"{one.fullest_place:.2%}",

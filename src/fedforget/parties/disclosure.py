@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from fedforget.clustering.disclosure import ReportRules
 from fedforget.errors import FedforgetError
 
@@ -83,13 +85,21 @@ def first_capacity(part: DisclosurePart) -> int:
 
 
 def warnings_of(part: DisclosurePart, step: float) -> list[str]:
-    """What an operator should know of rules that hide little."""
+    """What an operator should know of rules that hide little, or that look as if they did."""
+    warnings = []
     product = step * part.min_cell
-    if product >= LEAST_PRODUCT:
-        return []
-    warning = (
-        f"the step times the least cell is {product:.2g}, below {LEAST_PRODUCT:g}: when one record"
-        " is forgotten, the change of the sum can place it about as closely as that, as a part of"
-        " each feature's range. A larger --step or --min-cell hides it better."
-    )
-    return [warning]
+    if product < LEAST_PRODUCT:
+        warnings.append(
+            f"the step times the least cell is {product:.2g}, below {LEAST_PRODUCT:g}: when one"
+            " record is forgotten, the change of the sum can place it about as closely as that, as"
+            " a part of each feature's range. A larger --step or --min-cell hides it better."
+        )
+    least_count = int(part.rules.rounded(np.array([part.min_cell]))[0])
+    if 0 < least_count < part.min_cell:
+        warnings.append(
+            f"a cluster of {part.min_cell} records, the least cell, is reported as {least_count},"
+            f" because sizes go in steps of {part.count_step}. Who checks reports will read a count"
+            f" below the least cell. --min-cell {least_count + (part.count_step + 1) // 2} or"
+            f" --count-step {part.min_cell} avoids this."
+        )
+    return warnings
