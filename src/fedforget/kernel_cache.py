@@ -58,7 +58,7 @@ def folder() -> Path | None:
     except OSError as error:
         reason = error.strerror or str(error)
         warnings.warn(
-            f"compiled kernels cannot be kept ({reason}), so that every start compiles them anew;"
+            f"compiled kernels cannot be kept ({reason}), so every start compiles them again;"
             f" set {VARIABLE} to a folder that only you can write to",
             KernelCacheWarning,
             stacklevel=2,

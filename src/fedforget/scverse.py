@@ -180,7 +180,7 @@ def _cells(
     if client_key is None:
         return values, names, None
     if client_key not in adata.obs:
-        raise KeyError(f"client_key={client_key!r} is no column of obs")
+        raise KeyError(f"client_key={client_key!r} is not a column of obs")
     clients = adata.obs[client_key]
     if clients.isna().any():
         raise ValueError(f"obs[{client_key!r}] does not say who holds {names[_first(clients)]!r}")

@@ -79,9 +79,9 @@ def _check_target(folder: int, name: str, replace: bool) -> None:
     if stat.S_ISLNK(mode):
         raise OSError(0, "it is a symbolic link; name the file itself")
     if not stat.S_ISREG(mode):
-        raise OSError(0, "it is there already and not a plain file")
+        raise OSError(0, "it exists already and is not a plain file")
     if not replace:
-        raise FileExistsError(0, "it is there already")
+        raise FileExistsError(0, "it exists already")
 
 
 def _new_file(folder: int, name: str, mode: int) -> tuple[int, str | None]:

@@ -136,7 +136,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     written(tmp_path, *BOTH)
     done = call(tmp_path, *BOTH)
     assert done.exit_code == 1
-    assert "is there already" in done.output
+    assert "exists already" in done.output
 
 
 def verified(folder: Path) -> str:

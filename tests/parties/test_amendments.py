@@ -725,7 +725,7 @@ def test_a_commit_of_before_the_amendment_that_comes_too_late(
     take_over(world, made)
     (letter,) = letters
     with open_client(world.client("aarhus")) as client:
-        with pytest.raises(ForkError, match="was not to be run with the list of epoch 1"):
+        with pytest.raises(ForkError, match="should not have been run with the list of epoch 1"):
             client.receive(letter)
         assert client.ledger().place.round == 1
 

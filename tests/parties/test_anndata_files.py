@@ -130,7 +130,7 @@ def test_ids_from_a_column(tmp_path: Path) -> None:
     assert "row 4 has no id in column 'barcode'" in refused(path, "obs", "barcode")
     made.obs["quality"] = 0.5
     write(path, made)
-    assert "obs/quality holds float64, which are no ids" in refused(path, "obs", "quality")
+    assert "obs/quality holds float64, which cannot be ids" in refused(path, "obs", "quality")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

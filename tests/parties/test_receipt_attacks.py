@@ -95,7 +95,7 @@ def test_too_few_consents(world: World) -> None:
     for some, named in (
         (consents[:-1], "notice_after: 3 members agree to the survivors; 1 more must"),
         ((), "notice_after: 0 members agree"),
-        ((*consents[:3], consents[0]), "notice_after: a signature is there twice"),
+        ((*consents[:3], consents[0]), "notice_after: a signature occurs twice"),
         ((*consents[:3], ("mallory", consents[3][1])), "notice_after: .* is not by a member"),
         ((*consents[:3], (consents[3][0], bytes(64))), "notice_after: dresden did not agree"),
     ):
@@ -312,7 +312,7 @@ def test_clocks(world: World) -> None:
     wrong = structs.replace(one, notice_after=notice_again(world, one.notice_after, time=time))
     assert ["the round is dated 2040-01-01, which is in the future." in one for one in
             remarks(wrong)] == [True]  # fmt: skip
-    with pytest.raises(ReceiptError, match="request: its time is none"):
+    with pytest.raises(ReceiptError, match="request: its time is not a time"):
         receipts.verify(signed_again(world, asked(one, "yesterday")), world.federation)
     for huge in (2**52, 10**15):
         notice = notice_again(world, one.notice_after, time=huge)

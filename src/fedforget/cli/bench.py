@@ -36,9 +36,9 @@ def paper(
         typer.Option(help="Your own records (.npz, .csv, .parquet) instead.", metavar="FILE"),
     ] = None,
     clusters: Annotated[
-        int | None, typer.Option(help="K, where your file has no labels to count.")
+        int | None, typer.Option(help="K; needed if your file has no labels to count.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where results go; run again to resume.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the results; run again to resume.")] = Path(
         "bench-output"
     ),
     trials: Annotated[int | None, typer.Option(help="Repetitions of every experiment.")] = None,
@@ -81,7 +81,7 @@ def disclosure(
         Path | None, typer.Option(help="The folder with the data files.", metavar="DIR")
     ] = None,
     clusters: Annotated[
-        int | None, typer.Option(help="K, where your file has no labels to count.")
+        int | None, typer.Option(help="K; needed if your file has no labels to count.")
     ] = None,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports; 2 K if left out.")
@@ -98,7 +98,9 @@ def disclosure(
     models: Annotated[
         int, typer.Option(help="Removals that are guessed from two published models.")
     ] = 200,
-    seed: Annotated[int, typer.Option(help="Of the federation and of the order of removals.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the federation and of the order of removals.")
+    ] = 0,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="A folder for a figure and the numbers.", metavar="DIR"),

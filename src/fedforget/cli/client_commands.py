@@ -25,7 +25,9 @@ app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(help="The client's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-AsIs = Annotated[bool, typer.Option("--ids-as-is", help="Take ids that are easily mistaken.")]
+AsIs = Annotated[
+    bool, typer.Option("--ids-as-is", help="Accept ids that could be mistaken for others.")
+]
 
 
 @app.command()
@@ -93,7 +95,7 @@ def join(
         bool,
         typer.Option(
             "--alone",
-            help="Join although so few join together, or are left, that the coming rounds show what"
+            help="Join even if so few join together, or are left, that the next rounds show what"
             " this client reports or has changed.",
         ),
     ] = False,
@@ -145,7 +147,7 @@ def import_(
         bool, typer.Option("--replace", help="Forget records with the same ids first.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Let ids in that were forgotten before.")
+        bool, typer.Option("--again", help="Accept ids that were forgotten before.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -206,14 +208,14 @@ def sync(
         ),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Let ids in that were forgotten before.")
+        bool, typer.Option("--again", help="Accept ids that were forgotten before.")
     ] = False,
     new_columns: Annotated[
         bool,
-        typer.Option("--new-columns", help="Columns of the last source may be missing."),
+        typer.Option("--new-columns", help="Accept a source that lacks columns of the last one."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would happen, with some ids.")
+        bool, typer.Option("--dry-run", help="Only show what would happen, with some of the ids.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -247,7 +249,7 @@ def forget(
             metavar="FOLDER...", help="The client's directory; several with --ignore-missing."
         ),
     ],
-    ids: Annotated[list[str] | None, typer.Option("--ids", help="An id; once for each.")] = None,
+    ids: Annotated[list[str] | None, typer.Option("--ids", help="An id; repeat for each.")] = None,
     ids_file: Annotated[
         str | None, typer.Option(help="A file with ids, one per line; - for standard input.")
     ] = None,
@@ -322,7 +324,9 @@ def leave(
     folder: Folder,
     alone: Annotated[
         bool,
-        typer.Option("--alone", help="Do not wait for others: what was reported will show."),
+        typer.Option(
+            "--alone", help="Leave without waiting for others: what was reported will show."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
@@ -367,7 +371,7 @@ def leave(
         if blocked:
             words = (
                 f"Of those who came with {safe(name)}, only {safe(', '.join(company))} would stay,"
-                " and what they have would show, too: no round takes it out by itself. Ask the"
+                " and what they have would show, too, so no round takes it out by itself. Ask the"
                 f" server's operator to drop it (server enrol --gone {safe(name)}); those who stay"
                 " are then asked (client join --alone)."
             )
@@ -380,8 +384,8 @@ def leave(
             words = (
                 f"{safe(name)} is taken out by the first round in which at least {fewest} members"
                 " that came with the same list leave together; until then it takes part, and what"
-                " was last counted of it stays in the model. client leave --alone does not wait:"
-                " then what it had reported shows."
+                " was last counted of it stays in the model. client leave --alone does not wait,"
+                " and then what it had reported shows."
             )
         console.print(words, soft_wrap=True)
         console.print(
@@ -467,7 +471,7 @@ def suppression(
         Path | None, typer.Option(help="Move the list to this file, or use the one that is there.")
     ] = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="The list is lost: begin an empty one.")
+        bool, typer.Option("--anew", help="Begin an empty list, because the old one is lost.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -520,7 +524,7 @@ def suppression(
 def status(
     folder: Folder,
     due_days: Annotated[
-        float, typer.Option(min=0, help="Days in which a request must have been carried out.")
+        float, typer.Option(min=0, help="Days within which a request must be carried out.")
     ] = 30.0,
     stale_days: Annotated[
         float, typer.Option(min=0, help="Days after which a missed round is overdue.")

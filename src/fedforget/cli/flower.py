@@ -69,7 +69,7 @@ def up(
         int, typer.Option(min=1, help="Number of clients, at least 2, each with a SuperNode.")
     ] = 3,
     folder: Annotated[
-        Path, typer.Option(help="Where everything is put; found again the next time.")
+        Path, typer.Option(help="Folder for everything; used again the next time.")
     ] = Path("flower-trial"),
     rounds: Annotated[
         int, typer.Option(min=0, help="Run this many rounds and stop; 0: stay until interrupted.")

@@ -122,7 +122,7 @@ def units(
         Path | None, typer.Option(help="The server's directory, if it is on this machine.")
     ] = None,
     clients: Annotated[
-        list[Path] | None, typer.Option(help="A client's directory; once for each.")
+        list[Path] | None, typer.Option(help="A client's directory; repeat for each.")
     ] = None,
     app_folder: Annotated[
         Path | None,
@@ -165,7 +165,7 @@ def verify(
     ] = None,
     salt: Annotated[str | None, typer.Option(help="The salt of the request, hexadecimal.")] = None,
     ids_as_is: Annotated[
-        bool, typer.Option("--ids-as-is", help="Take ids that could be mistaken for others.")
+        bool, typer.Option("--ids-as-is", help="Accept ids that could be mistaken for others.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

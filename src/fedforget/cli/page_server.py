@@ -145,7 +145,7 @@ def make_app(live: LivePage, guard: Guard) -> ASGIApp:
 
     def content(request: Request) -> Response:
         if _asked_by_another_page(request):
-            return PlainTextResponse("asked for by a page from elsewhere\n", 403)
+            return PlainTextResponse("a page from elsewhere asked for this\n", 403)
         if not guard.admits(request.headers.get("Authorization", "")):
             # Not 401: the browser must not ask for a name and a password of its own accord.
             return PlainTextResponse("a token is needed\n", 403, {"X-Token": "needed"})

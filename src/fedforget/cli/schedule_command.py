@@ -27,11 +27,11 @@ LOGS_KEPT = 5
 
 _WHAT_HELPS = {
     "time": "It is tried again",
-    "member": "It is tried again once a member's directory has changed; looked for again",
-    "person": "Somebody has to act, as the message says; looked for a change again",
+    "member": "It is tried again once a member's directory has changed; the next look is",
+    "person": "Somebody has to act, as the message says; the next look for a change is",
 }
 _WHO_ACTS = {
-    "time": "Another try may do.",
+    "time": "Another try may succeed.",
     "member": "It waits for a member.",
     "person": "Somebody has to act, as the message says.",
 }

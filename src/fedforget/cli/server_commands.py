@@ -44,16 +44,17 @@ def init(
     clusters: Annotated[int, typer.Option(help="Number of clusters K.")],
     feature: Annotated[
         list[str] | None,
-        typer.Option(help="A column with its public bounds, NAME:LOW:HIGH; once for each."),
+        typer.Option(help="A column with its public bounds, NAME:LOW:HIGH; repeat for each."),
     ] = None,
     features: Annotated[
-        Path | None, typer.Option(help="The same as a CSV file with columns name, low, high.")
+        Path | None,
+        typer.Option(help="The columns and bounds as a CSV file with columns name, low, high."),
     ] = None,
     fill: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A public constant that may stand for missing values of a column; once for each.",
+            help="A public constant for missing values of a column; repeat for each.",
         ),
     ] = None,
     step: Annotated[
@@ -98,7 +99,7 @@ def init(
     show_seeds: Annotated[
         bool,
         typer.Option(
-            "--show-seeds", help="Report seeds although each of them is the bin of a real record."
+            "--show-seeds", help="Report seeds, even though each is the bin of a real record."
         ),
     ] = False,
     dropout: Annotated[
@@ -155,7 +156,7 @@ def init(
         if representatives == "seeds" and not show_seeds:
             raise FedforgetError(
                 "a seed is a real record, and the sum would show its bin: use --representatives"
-                " means or lloyd, or say --show-seeds, too"
+                " means or lloyd, or add --show-seeds"
             )
         rules = preset(
             checked_preset(disclosure),
@@ -218,7 +219,7 @@ def feature_of(text: str) -> tuple[str, float, float]:
         name, low, high = text.rsplit(":", 2)
         return name, float(low), float(high)
     except ValueError:
-        raise FedforgetError(f"--feature {text!r} must read NAME:LOW:HIGH") from None
+        raise FedforgetError(f"--feature {text!r} must have the form NAME:LOW:HIGH") from None
 
 
 def _features_of(path: Path) -> list[tuple[str, float, float]]:
@@ -240,11 +241,11 @@ def _features_of(path: Path) -> list[tuple[str, float, float]]:
 def enrol(
     folder: Folder,
     client: Annotated[
-        list[Path] | None, typer.Option(help="Enrolment file of a client; once for each.")
+        list[Path] | None, typer.Option(help="Enrolment file of a client; repeat for each.")
     ] = None,
     gone: Annotated[
         list[str] | None,
-        typer.Option(help="A member to be taken off the list; what is counted of it will show."),
+        typer.Option(help="A member to take off the list; what is counted of it will show."),
     ] = None,
     renew: Annotated[
         list[str] | None,
@@ -259,12 +260,14 @@ def enrol(
     ] = None,
     afresh: Annotated[
         bool,
-        typer.Option("--afresh", help="A new list of the same members; errors ask for it."),
+        typer.Option(
+            "--afresh", help="Make a new list of the same members, when an error asks for it."
+        ),
     ] = False,
     alone: Annotated[
         bool,
         typer.Option(
-            "--alone", help="Go on although members will have to accept (`client join --alone`)."
+            "--alone", help="Go on even if members will have to accept (`client join --alone`)."
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --gone.")] = False,
@@ -300,8 +303,8 @@ def enrol(
             path = list_file(folder, 1 if before is None else before.epoch + 1)
             if path.exists() or path.is_symlink():
                 raise FedforgetError(
-                    f"{path} is there already, though this server knows of no such epoch: it was"
-                    " restored from a backup (run server recover), or the file is not its own"
+                    f"{path} exists already, but this server knows no such epoch: it was restored"
+                    " from a backup (run server recover), or the file is not its own"
                     " (move it away)"
                 )
             changes: dict[str, Any] = {
@@ -341,8 +344,8 @@ def check_nobody_is_asked(plan: Joined) -> None:
         raise FedforgetError(
             f"{listed(asked)} could go on with this list only by `client join --alone`"
             f" ({'; '.join(plan.will_show())}). Nothing was changed. Ask them first and then say"
-            " --alone here, too, or make another list: several newcomers at once, fewer who go,"
-            " or the same after the next round"
+            " --alone here, too, or make another list: with several newcomers at once, with fewer"
+            " who go, or the same list after the next round"
         )
 
 
@@ -415,7 +418,7 @@ def amend(
     restore: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A later version that this server made before it was restored; once for each."
+            help="A later version that this server made before it was restored; repeat for each."
         ),
     ] = None,
     dry_run: Annotated[
@@ -424,7 +427,7 @@ def amend(
     alone: Annotated[
         bool,
         typer.Option(
-            "--alone", help="Go on though members will have to accept (`client join --alone`)."
+            "--alone", help="Go on even if members will have to accept (`client join --alone`)."
         ),
     ] = False,
     as_json: Json = False,

@@ -207,14 +207,14 @@ def suggestion_of(choices: Choices) -> Suggestion:
     kept = [pair for pair in judged if pair[0].complies and pair[0].found == pair[0].n_clusters]
     if not kept:
         return Suggestion(
-            None, "with none of them has every cluster as many records as the rules ask for"
+            None, "no number of clusters gives every cluster as many records as the rules ask for"
         )
     steady = [pair for pair in kept if pair[0].agreement is None or pair[0].agreement >= STEADY]
     if not steady:
         return Suggestion(
             None,
-            f"with none of them do restarts agree well (at least {STEADY} on average), so the"
-            " clusters found depend on chance",
+            f"restarts do not agree well (at least {STEADY} on average) for any number of clusters,"
+            " so the clusters found depend on chance",
         )
     row, after = max(steady, key=lambda pair: (_bend(*pair), -pair[0].n_clusters))
     agree = "" if row.agreement is None else f"; its restarts agree ({row.agreement:.2f})"

@@ -70,7 +70,7 @@ def _unpacked(file: BinaryIO, block: tuple[int, ...]) -> int:
     (first,) = struct.unpack_from("<I", metadata)
     message = _Flat.root(metadata[8 if first == _CONTINUATION else 4 :])
     if message.number(1, "<B") not in (_DICTIONARY_BATCH, _RECORD_BATCH):
-        raise ValueError("it lists a batch that is none")
+        raise ValueError("it lists a batch that is not one")
     return _size(message, lambda at, n_bytes: _read(file, offset + n_metadata + at, n_bytes))
 
 

@@ -89,7 +89,7 @@ def warnings_of(part: DisclosurePart, step: float) -> list[str]:
         return []
     warning = (
         f"the step times the least cell is {product:.2g}, below {LEAST_PRODUCT:g}: when one record"
-        " is forgotten, the change of the sum can place it about as closely as that, as a part of"
-        " each feature's range. A larger --step or --min-cell hides it better."
+        " is forgotten, the change of the sum can locate it to about that part of each feature's"
+        " range. A larger --step or --min-cell hides it better."
     )
     return [warning]

@@ -125,7 +125,7 @@ def writing_private(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
             yield file
     except FileExistsError:
         raise FolderError(
-            f"{path} is there already, with another content; choose another place"
+            f"{path} exists already with other content; choose another place"
         ) from None
     except OSError as error:
         raise FolderError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -175,15 +175,15 @@ class Joined:
             if name in self.opened and name not in listed.counted
         ]
         lines += [
-            f"{name} has a new key: unless it brings what it had, the next full round shows its"
-            " whole histogram of before"
+            f"{name} has a new key: unless it brings what it had, the next full round shows the"
+            " whole histogram that it had"
             for name in self.changed_keys
             if name in listed.counted or name in self.opened
         ]
         if self.before is None and self.own in listed.counted:
             lines.append(
-                f"{self.own} was counted with another key: the next full round shows what it brings"
-                " less what was counted then, so all of it to whoever knows that"
+                f"{self.own} was counted with another key: the next full round shows the difference"
+                " from what was counted then, so all of it to whoever knows that"
             )
         lines += [
             f"{name} was a member before: the next full round may show its whole histogram"

@@ -255,7 +255,7 @@ class Comparison:
         if twice.any():
             first = int(twice.argmax())
             raise DuplicateIdError(
-                f"{source.path}: the id {decoded_id(encoded[first])!r} is there twice (again in"
+                f"{source.path}: the id {decoded_id(encoded[first])!r} occurs twice (again in"
                 f" {source.place(first)}); nothing was changed"
             )
         self.seen[at[known]] = True

@@ -101,7 +101,7 @@ class Policy:
         if too_demanding(self.dropout, self.colluding):
             raise PolicyError(
                 f"dropout {self.dropout} and colluding {self.colluding} are too much: twice"
-                " the one plus the other must be below 1, or too few members are left to sign"
+                " dropout plus colluding must be below 1, or too few members are left to sign"
             )
         if self.minimum < 1:
             raise PolicyError(f"minimum must be at least 1, got {self.minimum}")

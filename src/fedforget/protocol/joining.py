@@ -138,8 +138,8 @@ def check_company(
     if fewest > 1 and name in membership.returned:
         raise AloneError(
             f"{name} was on an earlier list and taken off it. Sums of that time may hold what it"
-            " has, so nobody who comes with it hides it: its histogram may show in the next full"
-            " round (`client join --alone` accepts that)"
+            " has, so those who come with it cannot hide it: its histogram may show in the next"
+            " full round (`client join --alone` accepts that)"
         )
     if fewest > 1 and len(together) < fewest:
         others = sorted(came - together - {name})
@@ -202,8 +202,8 @@ def _check_in_every_sum(
         raise AloneError(
             f"only {', '.join(sorted(few))} took part under every list since round"
             f" {new[-1].after_round}; what each of the others changed since then may show, and so"
-            f" what {name} did (`client join --alone` accepts that; a list that is made after the"
-            " next commit does not show it)"
+            f" what {name} did (`client join --alone` accepts that; a list made after the next"
+            " commit does not show it)"
         )
 
 

@@ -325,9 +325,9 @@ class ServerSide:
             full_only = self.ledger.full_due or why_no_delta(self.membership, self.counted)
             otherwise = "" if full_only else "run a round without --full first, or "
             raise RoundAbortedError(
-                f"a set without {missing[0]} was signed since the last commit, and no other can"
-                f" come out under this list: {otherwise}make a new list (server enrol --afresh);"
-                " nothing was learnt",
+                f"a set without {missing[0]} was signed since the last commit, and no other set"
+                f" can be committed under this list: {otherwise}make a new list (server enrol"
+                " --afresh); nothing was learnt",
                 person=True,
             )
 
@@ -357,9 +357,9 @@ class ServerSide:
                     else "suspend it (server enrol --suspend)"
                 )
                 raise RoundAbortedError(
-                    f"{silent[0]} was to leave with a set that was signed since the last commit and"
-                    f" has not said so under the list of epoch {self.membership.epoch}: let it come"
-                    " back and take that list over (client join), and say so again if it was"
+                    f"{silent[0]} was to leave with a set that was signed since the last commit,"
+                    f" but has not said so under the list of epoch {self.membership.epoch}: let it"
+                    " come back and take that list over (client join), and say so again if it was"
                     f" restored (client leave), or {otherwise}; nothing was learnt",
                     missing=silent,
                 )
@@ -391,7 +391,7 @@ class ServerSide:
         except TooFewError as error:
             raise RoundAbortedError(
                 f"{error}. A set with these leavers was signed since the last commit, so no other"
-                " can come out; nothing was learnt",
+                " set can be committed; nothing was learnt",
                 person=True,
             ) from None
 
@@ -707,7 +707,8 @@ class ServerSide:
         except scma.DecodeError as final:
             finding = Finding(
                 (),
-                "somebody sent what is not an encoding of a histogram; who it was cannot be told",
+                "somebody sent something other than an encoded histogram; nobody can tell who it"
+                " was",
             )
             self._find(finding)
             raise RoundAbortedError(

@@ -196,7 +196,9 @@ def _crossing(f: fmpz_poly, low: int, high: int) -> int:
     """A root of f, or the integer next to one where f < 0; f is positive at one end only."""
     rising = f(high) > 0
     if low >= high or rising == (f(low) > 0):
-        raise UndecodableError("the bins' polynomial has not the signs that bins would give it")
+        raise UndecodableError(
+            "the bins' polynomial does not have the signs that bins would give it"
+        )
     while high - low > 1:
         middle = (low + high) // 2
         value = f(middle)

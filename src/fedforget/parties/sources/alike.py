@@ -100,8 +100,8 @@ class LookAlikes:
         listed = "; ".join(self._examples) + (f"; and {more} more" if more else "")
         ids = "1 id" if self.count == 1 else f"{self.count} ids"
         return (
-            f"{ids} can be mistaken for others or for none: {listed}. Mend them where they come"
-            " from; --ids-as-is takes them as they are"
+            f"{ids} can be mistaken for other ids or for missing ones: {listed}. Mend them where"
+            " they come from; --ids-as-is takes them as they are"
         )
 
 

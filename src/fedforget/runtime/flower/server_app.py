@@ -110,7 +110,9 @@ class RunConfig:
             raise RunFailedError("rounds and pause must be numbers") from None
         folder = Path(str(values.get("server", ""))).expanduser()
         if not values.get("server") or not folder.is_dir():
-            raise RunFailedError("the server's directory of the run's configuration is not there")
+            raise RunFailedError(
+                "the server's directory that the run's configuration names does not exist"
+            )
         return cls(folder, rounds, pause, KINDS[kind], recover)
 
 
