@@ -260,7 +260,7 @@ def open_npz(path: Path) -> Iterator[Npz]:
     Raises
     ------
     IncomingFileError
-        If it cannot be read or is no npz file; an array that is not what it claims to be is
+        If it cannot be read or is not an npz file; an array that is not what it claims to be is
         refused when it is asked for.
     """
     with ExitStack() as stack:

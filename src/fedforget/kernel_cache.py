@@ -82,7 +82,7 @@ def _place() -> Path:
 
 
 def _make(place: Path) -> None:
-    """Make the folder if need be; refuse one that others could write to or own."""
+    """Make the folder if necessary; refuse one that others could write to or own."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.mkdir(mode=0o700)

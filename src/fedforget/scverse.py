@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["forget", "kmeans"]
 
 _OWN = ("use_rep", "client_key")
-"""Parameters of :func:`kmeans` that are no parameters of the estimator."""
+"""Parameters of :func:`kmeans` that are not parameters of the estimator."""
 
 _live: dict[int, tuple[weakref.ref[Any], dict[str, tuple[str, FederatedKMeans]]]] = {}
 """Fitted models of objects that still exist, with the digest of what they were fitted to."""

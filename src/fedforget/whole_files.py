@@ -30,11 +30,11 @@ def whole_file(path: Path, *, replace: bool = True, private: bool = True) -> Ite
     Parameters
     ----------
     path : Path
-        The file.  A symbolic link is not followed, and nothing but a plain file is replaced.
+        The file.  A symbolic link is not followed, and only a plain file is replaced.
     replace : bool
-        Replace an older file; otherwise one that is there is an error.
+        Replace an older file; otherwise an existing file is an error.
     private : bool
-        Only the owner can read it (mode 600); otherwise whom the process's umask lets.
+        Only the owner can read it (mode 600); otherwise whoever the process's umask allows.
 
     Yields
     ------

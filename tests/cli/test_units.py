@@ -119,7 +119,7 @@ def test_parts_of_a_day(tmp_path: Path, every: str, at: str, calendar: str) -> N
         ((), "say --server"),
         (("--clients", "/a"), "--app"),
         ((*BOTH, "--every", "7d", "--at", "02:30"), "a timer cannot"),
-        ((*BOTH, "--user", "root; rm"), "no name of an account"),
+        ((*BOTH, "--user", "root; rm"), "cannot be the name of an account"),
         ((*SITE, "--superlink", "x y"), "HOST:PORT"),
         (("--server", "/srv/a\nExecStart=/bin/evil", "--clients", "/b"), "printable"),
         (("--server", "/a", "--clients", "/b/x", "--clients", "/c/x"), "same name"),

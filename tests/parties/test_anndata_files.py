@@ -168,7 +168,7 @@ def test_files_that_are_damaged_or_lie(tmp_path: Path) -> None:
     assert "cannot be read" in refused(path)
     with h5py.File(path, "w") as file:
         file["X"] = np.zeros((3, 2))
-    assert "its obs is no table" in refused(path, "X")
+    assert "its obs is not a table" in refused(path, "X")
     write(path, cells())
     with h5py.File(path, "r+") as file:
         del file["obsm/X_two"]

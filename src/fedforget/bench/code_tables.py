@@ -14,7 +14,7 @@ _CODES = ("bound", "SCMA", "Alg. 2", "IBLT", "dense")
 
 
 def code_lengths(results: Results) -> ResultTable | None:
-    """Bits a client sends."""
+    """Bits that a client sends."""
     if "codes" not in results:
         return None
     rows = []

@@ -39,7 +39,7 @@ class Plan:
     scales : numbers of records for which Theorem 5.4 is measured.
     remark_runs : fits of clients that hold one cluster each.
     trials : of the tables; ``sweep_trials`` of the curves, ``timing_trials`` of what is timed.
-    requests : removals a dataset.
+    requests : removals per dataset.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def light_sets(self) -> tuple[str, ...]:
-        """The sets of all experiments but the two tables of losses, which FEMNIST is in."""
+        """The sets of all experiments except the two tables of losses, which FEMNIST is in."""
         return tuple(name for name in self.datasets if name not in HEAVY)
 
 

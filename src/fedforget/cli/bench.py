@@ -111,12 +111,12 @@ def disclosure(
 
     Removes records one by one and in batches of 20, and guesses each from the change of the sum, as
     the server can, and from two published models, as an outsider can. Prints how often a guess is
-    within one step, and within 1 % of the range, in every feature; how many of these were made from
-    a change and not at random, where nothing had shown; how often such a guess singles the record
-    out, because fewer than five are that near to it; how often a guess at random is near, and one
-    that is always the fullest place of the sum; and what the rules cost. A member guesses as an
-    outsider does: its own records drop out of the difference. Not tried: knowledge of other
-    records, and changes watched over many rounds.
+    within one step, and within 1 % of the range, in every feature. Also prints how many of these
+    guesses come from a change (where nothing shows, the guess is random), and how often one singles
+    the record out, because fewer than five records are that near to it. For comparison, prints how
+    often a random guess is near, how often the fullest place of the sum is near, and what the rules
+    cost. A member guesses as an outsider does: its own records drop out of the difference. Not
+    tried: knowledge of other records, and changes watched over many rounds.
 
     Example: `fedforget bench disclosure --dataset mine.csv --clusters 4 --removals 1000`
     """

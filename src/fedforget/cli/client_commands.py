@@ -45,8 +45,8 @@ def init(
     Writes the enrolment file (a name and a public key) that `server enrol` takes.
 
     The suppression list holds keyed digests of forgotten ids and keeps old exports from bringing
-    them back. Put it on another disk than the directory, one that is not restored together with
-    it: after a restore it still knows what was forgotten since the backup.
+    them back. Put it on a disk that is not restored together with the directory: after a restore,
+    the list then still knows what was forgotten since the backup.
 
     Example: `fedforget client init aarhus/ --name Aarhus --suppression /safe/aarhus-forgotten.db`
     """
@@ -104,9 +104,9 @@ def join(
 ) -> None:
     """Join a federation, or take over the list of a new epoch, or an amendment.
 
-    Shows the list, its fingerprint and what the coming sums will show; asks before it accepts.
-    Read the fingerprint to another member by telephone: a server that gives members different
-    lists is found out in this way and in no other.
+    Shows the list, its fingerprint and what the coming sums will show; asks before it accepts. Read
+    the fingerprint to another member by telephone: only in this way is a server found out that
+    gives members different lists.
 
     Example: `fedforget client join aarhus/ --federation federation.toml --epoch epoch-1.json`
     """
@@ -221,7 +221,7 @@ def sync(
 ) -> None:
     """Make the records equal to those of a source, such as tonight's export.
 
-    New records are learnt, changed ones replaced, and those that the source has no longer are
+    New records are learnt, changed ones replaced, and those that the source no longer has are
     forgotten by a request, with a salt and later a receipt. All of it happens, or nothing. A source
     that is empty, that lacks a column of the last one, or that would remove too many records is
     refused. Ids on the suppression list stay out and are counted. With `--missing drop`, a record
@@ -268,10 +268,10 @@ def forget(
     receipt covers. The client keeps it, too, until the receipt is written out; `client requests`
     shows it.
 
-    With `--ignore-missing` a list may name ids that are not held, as that of a whole study does.
-    It can be repeated: where nothing is held, there is no request, and the exit status is 0.
-    Several directories are taken one after the other, each whole or not at all; if one of them
-    cannot forget, the others do, and the exit status is 1.
+    With `--ignore-missing` a list may name ids that are not held, as the list of a whole study
+    does. The command can be repeated: where nothing is held, there is no request, and the exit
+    status is 0. Several directories are taken one after the other, each whole or not at all; if one
+    of them cannot forget, the others do, and the exit status is 1.
 
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
 
@@ -333,10 +333,11 @@ def leave(
 ) -> None:
     """Leave: erase every record; a later round takes this client out of the model.
 
-    The sum before that round less the sum after it is what the leavers had reported. So a client
+    The sum before that round, minus the sum after it, is what the leavers had reported. So a client
     leaves together with others that came with the same list (two more than may collude), or
-    `--alone` if it accepts that its own histogram shows. Enough members must stay:
-    `protocol.minimum` at least, and of those who came with it nobody, or two more than may collude.
+    `--alone` if it accepts that its own histogram shows. Enough members must stay: at least
+    `protocol.minimum`, and of those who came with this client either nobody or at least two more
+    than may collude.
 
     Example: `fedforget client leave bologna/ --yes`
     """
@@ -419,7 +420,7 @@ def recover(
     held. What the suppression list knows is forgotten again in any case. A full round of everybody
     must follow (`fedforget round ... --full`).
 
-    Run this after every restore, also where nothing complains. A backup made after the last
+    Run this after every restore, even if no error asks for it. A backup made after the last
     committed round looks to everybody like the directory itself, so nobody can notice that it was
     restored: erasures made after that backup are back, and only their ids can tell.
 
@@ -477,7 +478,7 @@ def suppression(
 ) -> None:
     """Show the list of forgotten ids, move it, or switch it off.
 
-    The list holds keyed digests, no ids. It keeps old exports from bringing forgotten records
+    The list holds keyed digests, not ids. It keeps old exports from bringing forgotten records
     back, and tells after a restore what was forgotten since the backup. Keep it in a place that is
     not restored together with the directory.
 
@@ -539,8 +540,8 @@ def status(
 ) -> None:
     """Show what the client holds, what waits for a round and since when, and what is overdue.
 
-    `--check` ends with status 1 if something is overdue: a request after its due date, a member,
-    a commit or an import that is missed for longer than `--stale-days`. `--metrics` leaves out
+    `--check` ends with status 1 if something is overdue: a request after its due date, a member, a
+    commit or an import that has been missing for longer than `--stale-days`. `--metrics` leaves out
     numbers of records and requests below the federation's least cell.
 
     Example: `fedforget client status aarhus/ --check --metrics aarhus.prom`
@@ -560,9 +561,9 @@ def preview(
 ) -> None:
     """Show exactly what the next round would take, before it goes.
 
-    Each reported centre in the features' own units with its count, what changed since the last
-    commit, the smallest cluster behind it, and what the site's `policy.toml` says. Nothing is sent
-    and nothing changes. A client that waits to leave sends what was counted last instead.
+    Shows each reported centre in the features' own units with its count, what changed since the
+    last commit, the smallest cluster behind it, and what the site's `policy.toml` says. Nothing is
+    sent and nothing changes. A client that waits to leave sends what was counted last instead.
 
     Example: `fedforget client preview aarhus/ -o preview.json`
     """
@@ -624,8 +625,8 @@ def labels(
     With `--like`, each cluster has the number of the earlier one that it is matched with, and the
     command says how far clusters moved and how many records have another number than before.
 
-    Into an .h5ad file, which must be there, they are written as a categorical column of obs; cells
-    that are not held here have none. The file is replaced as a whole.
+    In an .h5ad file, which must exist, the clusters are written as a categorical column of obs;
+    cells that are not held here have none. The file is replaced as a whole.
 
     Example: `fedforget client labels aarhus/ --model centroids.npz -o labels.csv`
 
@@ -699,8 +700,8 @@ def receipts(
 def audit(folder: Folder, as_json: Json = False) -> None:
     """Fit again from the retained records and compare with what is stored. Exit status 0 or 1.
 
-    Also looks for requests without receipts, records that are held though they were forgotten, and
-    commit notices that do not make one history.
+    Also looks for requests without receipts, records that are held although they were forgotten,
+    and commit notices that do not make one history.
 
     Example: `fedforget client audit aarhus/`
     """
@@ -745,10 +746,10 @@ def page(
 ) -> None:
     """Show the client's page: requests, receipts, local clusters, and what the next round takes.
 
-    With `--serve` the page is live: it follows the directory without being reloaded, also while a
+    With `--serve` the page is live: it follows the directory without being reloaded, even while a
     round runs, and never locks or changes it. It is served on this machine alone; elsewhere, and
-    with `--token`, a browser needs the token that this command makes. Without `--serve` the page
-    is written to a file, as by `fedforget report`.
+    with `--token`, a browser needs the token that this command makes. Without `--serve` the page is
+    written to a file, as by `fedforget report`.
 
     Example: `fedforget client page aarhus/ --serve`
     """

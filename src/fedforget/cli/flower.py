@@ -179,9 +179,9 @@ def round_(
     """Run a round over Flower, or rounds on a schedule, and end with a status that is true.
 
     `flwr run` ends with 0 whatever becomes of the run. This command starts it, follows it, and
-    reads from the server's directory what came of it. Exit status: 0 if a round was committed
-    (with `--every`: if none is due), 3 if it was not and may be by itself, 4 if somebody must act
-    first (the message says how), and 1 after an error.
+    reads from the server's directory what came of it. Exit status: 0 if a round was committed (with
+    `--every`: if none is due), 3 if it was not and may come by itself, 4 if somebody must act first
+    (the message says how), and 1 after an error.
 
     Example: `fedforget flower round app/ --every 24h --at 02:30 --wait 10m`
     """

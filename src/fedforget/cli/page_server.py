@@ -1,7 +1,7 @@
 """Serves a live page: to this machine alone, or to whoever has the token.
 
 What is served is read-only.  The answers forbid the browser to load anything from elsewhere, to run
-anything but the page's own script, to keep a copy, and to show the page inside another one.  The
+anything except the page's own script, to keep a copy, and to show the page inside another one.  The
 ``Host`` of every request is checked, so that no foreign name can be made to lead here (DNS
 rebinding).
 """
@@ -190,8 +190,8 @@ def _asked_by_another_page(request: Request) -> bool:
 class _Impatient(H11Protocol):
     """Ends a connection on which nothing is asked, or whose answer is not taken.
 
-    There is room for so many connections only, and nobody may keep the others out by opening some
-    and saying nothing.
+    There is room for a limited number of connections, and nobody may keep the others out by opening
+    some and saying nothing.
     """
 
     _seen: RequestResponseCycle | None = None

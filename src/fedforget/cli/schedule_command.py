@@ -45,10 +45,10 @@ class Wishes:
     ----------
     every, at : as they were typed; None if left out.
     tries : most tries for a round that is due; None for no limit.
-    rounds : end after so many; None for no end.
+    rounds : end after this many; None for no end.
     first_wait : seconds before the second try.
     log : a file that what happens is written to, beside the terminal.
-    as_json : one JSON object a line instead of words.
+    as_json : one JSON object per line instead of words.
     """
 
     every: str | None = None

@@ -116,16 +116,16 @@ def init(
 ) -> None:
     """Set up a federation: make the server's directory and its federation file.
 
-    Three numbers follow from the membership list of n members. **c**, how many may collude with
-    the server: the share `--colluding` of n, at least one. **h**, how many must take part in a
-    round: n less the share `--dropout`, and at least `--minimum`. **s**, how many must sign whose
-    inputs are summed up: more than half of n + c. A list for which h is above n, or s above h, is
-    refused. With three members, all three must be there in every round.
+    Three numbers follow from the membership list of n members. **c**, how many may collude with the
+    server: the share `--colluding` of n, at least one. **h**, how many must take part in a round: n
+    minus the share `--dropout`, and at least `--minimum`. **s**, how many must sign whose inputs
+    are summed up: more than half of n + c. A list for which h is above n, or s above h, is refused.
+    With three members, all three must be there in every round.
 
     The rules of `--disclosure` are part of the federation file; the options after it replace single
-    values. By default clients report no cluster of fewer than 5 records, nothing at all with fewer
-    than 10 records, and sizes in steps of 5; centres are published on the grid of the bins. The
-    presets take their cell sizes from what the consortia named have agreed on.
+    values. By default clients report no cluster of fewer than 5 records, nothing at all if they
+    have fewer than 10 records, and sizes in steps of 5; centres are published on the grid of the
+    bins. The presets take their cell sizes from what the consortia named have agreed on.
 
     Example: `fedforget server init server/ --name study --clusters 3 --feature age:0:120
     --feature weight:0:300`
@@ -275,11 +275,10 @@ def enrol(
 ) -> None:
     """Begin an epoch: a new, numbered and signed list of members.
 
-    Shows what changes, the list's fingerprint, and what the coming sums will show. A member that
-    is away for long, or suspected of spoiling rounds, is better suspended than taken off the list:
-    the sums then show at most what it changed, and not its whole histogram. A list with which
-    members can go on only if they accept that something of theirs shows is refused without
-    `--alone`.
+    Shows what changes, the list's fingerprint, and what the coming sums will show. A member that is
+    away for long, or suspected of spoiling rounds, is better suspended than taken off the list: the
+    sums then show at most what it changed, and not its whole histogram. Without `--alone`, a list
+    is refused if some members could accept it only by letting something of theirs show.
 
     Example: `fedforget server enrol server/ --client aarhus/enrolment.json
     --client bologna/enrolment.json`
@@ -569,8 +568,8 @@ def status(
 ) -> None:
     """Show the members, the rounds, who is missing and since when, and what is overdue.
 
-    `--check` ends with status 1 if something is overdue: a commit or a member that is missed for
-    longer than `--stale-days`.
+    `--check` ends with status 1 if something is overdue: a commit or a member that has been missing
+    for longer than `--stale-days`.
 
     Example: `fedforget server status server/ --check --metrics server.prom`
     """
@@ -619,12 +618,12 @@ def choose(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare numbers of clusters on the sum that is there; no round is needed.
+    """Compare numbers of clusters on the sum that the server holds; no round is needed.
 
     Shows for each number the loss and its decrease, whether restarts agree, the smallest cluster
-    and whether the federation's rules are kept. Says which number the table speaks for, and why;
-    nothing is changed. `server model --clusters` exports any of them, `server amend --clusters`
-    makes one the federation's.
+    and whether the federation's rules are kept. Suggests a number and says why; nothing is changed.
+    `server model --clusters` exports any of them, `server amend --clusters` makes one the
+    federation's.
 
     Example: `fedforget server choose server/ --clusters 2:12 -o choose.svg`
     """
@@ -675,10 +674,10 @@ def page(
 ) -> None:
     """Show the server's page: the round under way, rounds, members, clusters and rules.
 
-    With `--serve` the page is live: it follows the directory without being reloaded, also while a
+    With `--serve` the page is live: it follows the directory without being reloaded, even while a
     round runs, and never locks or changes it. It is served on this machine alone; elsewhere, and
-    with `--token`, a browser needs the token that this command makes. Without `--serve` the page
-    is written to a file, as by `fedforget report`.
+    with `--token`, a browser needs the token that this command makes. Without `--serve` the page is
+    written to a file, as by `fedforget report`.
 
     Example: `fedforget server page server/ --serve`
     """

@@ -102,7 +102,7 @@ class Choice:
 
 
 class Suggestion(NamedTuple):
-    """A number of clusters that the table speaks for, None where it speaks for none; and why."""
+    """The number of clusters that the table suggests, or None, and the reason."""
 
     n_clusters: int | None
     reason: str
@@ -117,7 +117,8 @@ class Choices:
 
     @property
     def suggested(self) -> Suggestion:
-        """The number at which the loss stops falling steeply, with its reason; nobody takes it."""
+        """The number at which the loss stops falling steeply, with the reason; it is only
+        suggested."""
         return suggestion_of(self)
 
     def smallest_in_words(self, row: Choice) -> str:
@@ -157,7 +158,7 @@ def in_words(suggestion: Suggestion) -> str:
 def runs_for(wanted: Sequence[int]) -> list[int]:
     """The sorted numbers to be run, for which choices are wanted.
 
-    Also the one before the smallest: what that gains is told, too.
+    Also the one before the smallest, to tell what the smallest gains.
 
     >>> runs_for([3, 5]), runs_for([1, 2])
     ([2, 3, 5], [1, 2])

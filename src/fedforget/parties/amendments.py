@@ -138,7 +138,7 @@ def check_newcomer(federation: FederationFile, lists: Sequence[Membership]) -> N
 
 
 def report_digest(file: FederationFile) -> bytes:
-    """Digest of everything on which a client's histogram depends, its records apart."""
+    """Digest of everything on which a client's histogram depends, except its records."""
     model, rules = file.model, file.disclosure
     digest = Digest("report").field("local_clusters", model.local_clusters)
     for key in ("scale", "step", "shift", "representatives"):

@@ -287,7 +287,7 @@ class ClientParty:
         return replace(plan, amended=ours) if amended else plan
 
     def follow_version(self, federation: FederationFile, *, redraw: bool) -> None:
-        """Go on with a version that is stored; belongs into a transaction."""
+        """Go on with a version that is stored; belongs in a transaction."""
         self.federation = federation
         self._configure(federation)
         if redraw:
@@ -295,7 +295,7 @@ class ClientParty:
             self._held.draw_if_they_fit()
 
     def keep_ledger(self, ledger: ClientLedger) -> None:
-        """Store the ledger; belongs into a transaction."""
+        """Store the ledger; belongs in a transaction."""
         self._store_ledger(ledger)
 
     def joined(self) -> FederationFile:

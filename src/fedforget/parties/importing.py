@@ -103,7 +103,7 @@ def import_records(
 def _check_nobody_is_back(
     encoded: list[bytes], kept: Sequence[int], places: Mapping[bytes, int]
 ) -> None:
-    """Nobody who must stay out may be held: that is a directory of before."""
+    """Nobody who must stay out may be held: that shows a directory restored from a backup."""
     if len(kept) == len(encoded):
         return
     admitted = set(kept)

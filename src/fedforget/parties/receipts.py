@@ -78,7 +78,7 @@ class FederationName(Struct, frozen=True, forbid_unknown_fields=True):
 class RequestPart(Struct, frozen=True, forbid_unknown_fields=True):
     """What was asked for.  There are no digests where it was for everything.
 
-    ``not_held`` is there in version 3 alone: how many more ids were asked for.
+    ``not_held`` is there only in version 3: how many more ids were asked for.
     """
 
     number: Number

@@ -64,7 +64,7 @@ def check_adoption(
 
 
 def is_in_force(lists: Sequence[Membership], new: Sequence[Membership]) -> bool:
-    """Whether nothing is given but the list that the client holds already."""
+    """Whether only the list is given that the client holds already."""
     return [one.digest for one in new] == [one.digest for one in lists[-1:]]
 
 
@@ -125,9 +125,9 @@ def check_company(
 ) -> None:
     """Refuse to join with so few that the next sum would show this client's histogram.
 
-    Its company are those who came with the same list, are still there, do not leave, are not
-    counted yet and were never there before.  Those of the first list of all have no sum before
-    them.
+    The others that hide it are those who came with the same list, are still there, do not leave,
+    are not counted yet and were never there before.  Those of the first list of all have no sum
+    before them.
     """
     if membership.epoch == 1:
         return
@@ -283,7 +283,7 @@ def signers_may_be_gone(
     """Whether lists drop so many that all honest ones who signed one sum may be among them.
 
     Whoever signed a sum with leavers refuses a list that hides them.  Those who did not sign rely
-    on that, so that one honest signer must stay.  A new key is like being dropped.
+    on that, so one honest signer must stay.  A new key is like being dropped.
     """
     membership = new[-1]
     for one in _lists_at([*lists, *new[:-1]], membership.after_round):

@@ -1,4 +1,4 @@
-"""The server's side of a round: gathers answers, goes on when told, learns the sum alone.
+"""The server's side of a round: gathers answers, goes on when told, and learns only the sum.
 
 There is no clock here.  The caller decides when a stage has lasted long enough and calls
 :meth:`Server.advance`; whoever has not answered by then is taken for lost.  What must outlive the
@@ -309,14 +309,14 @@ class ServerSide:
         return self._sealed(context, bodies)
 
     def _invited(self, needed: Requirements) -> tuple[str, ...]:
-        """Where survivors were signed, just they may come again before the next commit."""
+        """Where survivors were signed, only they may come again before the next commit."""
         lock = self._lock()
         if lock is not None:
             return lock.alive
         return tuple(name for name in needed.allowed if name not in self._excluded)
 
     def _check_lock(self, needed: Requirements) -> None:
-        """A full round needs everybody, and cannot come out where a smaller set was signed."""
+        """A full round needs everybody, and cannot be committed where a smaller set was signed."""
         lock = self._lock()
         if lock is None or not needed.everyone:
             return
@@ -777,8 +777,8 @@ class ServerSide:
         """Commits that some members must have before the next opening.
 
         They get no opening, because they have left or are suspended; or they want to leave, which
-        they must say for the last commit.  One list of messages after the other, as commits must be
-        followed in their order.
+        they must say for the last commit.  One list of messages after the other, because commits
+        must be followed in their order.
         """
         place, found = self.ledger.place, list[list[Outgoing]]()
         for name, greeting in sorted(self.present.items()):

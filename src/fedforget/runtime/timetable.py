@@ -23,7 +23,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class TimetableError(FedforgetError):
-    """A time, or a length of time, that is none."""
+    """Something that is not a time, or not a length of time."""
 
 
 def duration(text: str) -> timedelta:
@@ -61,7 +61,7 @@ class Timetable:
 
     Attributes
     ----------
-    every : the distance.  With ``at``, whole days, or a part of a day that fills it evenly.
+    every : the distance.  With ``at``, whole days, or a length that divides a day evenly.
     at : a time of the local clock; None to count from the last round.
     zone : whose clock; None for the machine's.
     """

@@ -36,7 +36,7 @@ _PIECE_BYTES = 64 << 20
 _EXACT = 2**53
 _FIRST = re.compile(r"(?P<part>.+)\[:(?P<count>[1-9][0-9]{0,8})\]")
 _MASKED = ("nullable-integer", "nullable-boolean", "nullable-float")
-_NOT_A_TABLE = "its obs is no table; write it again with a current anndata"
+_NOT_A_TABLE = "its obs is not a table; write it again with a current anndata"
 
 Rows = Callable[[int, int], Floats]
 """Values of the rows from one number to another, one column per feature."""
