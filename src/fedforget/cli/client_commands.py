@@ -262,7 +262,7 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Forget records: erased when this returns, and out of the model after the next round.
+    """Forget records: erased at once, and out of the model after the next round.
 
     Prints the salt of the request. Keep it with the request: `verify` needs it to say which ids a
     receipt covers. The client keeps it, too, until the receipt is written out; `client requests`

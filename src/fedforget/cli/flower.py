@@ -176,7 +176,7 @@ def round_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a round over Flower, or rounds on a schedule, and end with a status that is true.
+    """Run a round over Flower, or rounds on a schedule, with a truthful exit status.
 
     `flwr run` ends with 0 whatever becomes of the run. This command starts it, follows it, and
     reads from the server's directory what came of it. Exit status: 0 if a round was committed (with

@@ -94,12 +94,12 @@ def round_(
     who refused to take part and why, and who spoiled an attempt, as far as that can be told.
 
     With `--every` or `--tries`, a member whose directory is broken, full or not up to date is left
-    out where the rules allow it, and a round that came to nothing is tried again, each time after a
+    out where the rules allow it. A round that came to nothing is tried again, each time after a
     longer wait. A round that the rules refuse is not repeated before a directory has changed. In
     the night in which the clock skips `--at`, the round comes an hour later by the clock. In the
-    night in which that time comes twice, it comes once. SIGTERM ends between two stages. The exit
-    status is 0 if no round is due, 3 if one is due and may come by itself, 4 if somebody must act
-    first (the message says how), and 1 after an error.
+    night in which that time comes twice, it comes once. SIGTERM ends the command between two
+    stages. The exit status is 0 if no round is due, 3 if one is due and may come by itself, 4 if
+    somebody must act first (the message says how), and 1 after an error.
 
     Example: `fedforget round server/ aarhus/ bologna/ coimbra/ --every 24h --at 02:30 --wait 10m`
     """

@@ -23,7 +23,7 @@ from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 class Joined:
     """A membership list beside the one before it: who came, went, and what will show.
 
-    ``opened`` are members whose inputs are in a sum that may be known without a commit, and ``few``
+    ``opened`` are members whose inputs are in a sum that may be known without a commit.  ``few``
     are those who are left in every sum since the last commit, if they are too few to be hidden.
     ``many_dropped`` says that nobody may be left who knows of a sum which others were not shown,
     and ``own`` is the member who looks at the list, if it is one.  ``amended`` is the federation
