@@ -271,7 +271,7 @@ class ClientSide:
             known = [one.configuration for one in ours.earlier]
             what = (
                 f"an earlier version of the federation file; version {len(known) + 1} is"
-                " known here. It was restored from a backup: run `server amend --restore`"
+                " known here. The server was restored from a backup: run `server amend --restore`"
                 if told.configuration in known
                 else "another configuration of this federation; if it was amended, run `client"
                 " join` with its new file"
