@@ -267,7 +267,7 @@ def test_renewed_keys(study: Study) -> None:
     made = study.enrol("--client", "dresden/enrolment.json", "--renew", "Dresden", towns=rest)
     assert made["changed_keys"] == ["Dresden"]
     (shown,) = study.join_first("dresden", 2)["will_show"]
-    assert shown.startswith("Dresden was counted with another key: the next full round shows what")
+    assert shown.startswith("Dresden was counted with another key: the next full round shows the")
     assert "Dresden is missing; it was counted in round 1" in study.error("round", "server", *rest)
     assert study.round()["kind"] == "full"
 
