@@ -22,7 +22,7 @@ except ImportError as missing:
 
 from fedforget import scverse
 
-# Some releases of anndata cannot write the new texts of pandas 3, and use options that it gave up.
+# Some releases of anndata cannot write the new texts of pandas 3, and use options that it dropped.
 warnings.filterwarnings("ignore", "The '.*' option is deprecated")
 pd.set_option("future.infer_string", False)
 

@@ -33,8 +33,8 @@ def _compiled(function: Function, **options: bool) -> Function:
 def kernel(function: Function) -> Function:
     """A loop over arrays that Python calls, and that allocates nothing.
 
-    It is compiled without counting references to arrays: else every view of an array would cost
-    two atomic operations, and compiling takes longer.
+    It is compiled without counting references to arrays.  Otherwise every view of an array would
+    cost two atomic operations, and compiling would take longer.
     """
     return _compiled(function, _nrt=False)
 
@@ -60,7 +60,7 @@ def helper(function: Function) -> Function:
 def reordering_helper(function: Function) -> Function:
     """A helper whose sums are added up in any order, so that these loops, too, become vectors.
 
-    What it returns may be used with a bound on its error alone.
+    What it returns may be used only together with a bound on its error.
     """
     return _taken_in(function, fastmath={"reassoc", "nsz"})
 

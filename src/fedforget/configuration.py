@@ -83,7 +83,7 @@ class Configuration:
     def tells_every_removal(self) -> bool:
         """Whether a client reports after every removal.
 
-        In Alg. 4 as printed, one that need not draw again reports nothing.  Complete client
+        In Alg. 4 as printed, a client that need not draw again reports nothing.  Complete client
         training, which the paper compares with, has no such shortcut: every removal trains again.
         """
         return self.mode != "paper" or self.representatives == "lloyd"
@@ -96,7 +96,7 @@ class Configuration:
         """The lattice point that stands for each local cluster.
 
         A cluster that has taken in the records of another one is represented by the mean of all of
-        them, where seeds do not represent: its own centre may be that of very few records.
+        them, unless seeds represent clusters: its own centre may be that of very few records.
         """
         if self.representatives == "means":
             return self._means_of(cells.sums, cells.sizes)
@@ -120,8 +120,8 @@ class Configuration:
     def histogram_of(self, clusters: ReportableClusters) -> Histogram:
         """What a client reports: the size of each local cluster at its representative.
 
-        A cluster that Lloyd's iteration has left without records keeps its centre; as it has none,
-        nothing is reported of it.
+        A cluster that Lloyd's iteration has left without records keeps its centre.  Because it has
+        no records, it is not reported.
         """
         cells = self.cells_of(clusters)
         return Histogram.of(self.representatives_of(cells), self.rules.rounded(cells.sizes))

@@ -1,7 +1,7 @@
 """How helpers of kernels are compiled: to code that their callers take in, and no further.
 
 By itself numba optimises every function and makes machine code of it, with everything that it
-calls, and does so again for each of its callers.  A helper is called from kernels alone, so here it
+calls, and does so again for each of its callers.  A helper is called only from kernels, so here it
 stays as it is lowered; a kernel that is compiled takes its helpers in, and all of it is optimised
 once.  This uses numba's interface for passes, and what these passes hand on.
 """

@@ -110,7 +110,7 @@ def parse_json(text: str, source: str) -> Any:
     --------
     >>> parse_json('{"a": 1, "a": 2}', "our.json")
     Traceback (most recent call last):
-    fedforget.incoming.IncomingFileError: our.json is not proper JSON: the key 'a' is there twice
+    fedforget.incoming.IncomingFileError: our.json is not proper JSON: the key 'a' occurs twice
     """
     try:
         value = json.loads(
@@ -135,7 +135,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise ValueError(f"the key {key[:50]!r} is there twice")
+            raise ValueError(f"the key {key[:50]!r} occurs twice")
         result[key] = value
     return result
 
@@ -228,7 +228,9 @@ class Npz:
         if count and not dtype.itemsize:
             raise self._error(f"holds elements without size in the array {name!r}")
         if file.tell() + count * dtype.itemsize != member.file_size:
-            raise self._error(f"is damaged: the array {name!r} has not the size that it claims")
+            raise self._error(
+                f"is damaged: the array {name!r} does not have the size that it claims"
+            )
         self._left -= member.file_size
         if self._left < 0:
             raise self._error(
@@ -258,7 +260,7 @@ def open_npz(path: Path) -> Iterator[Npz]:
     Raises
     ------
     IncomingFileError
-        If it cannot be read or is no npz file; an array that is not what it claims to be is
+        If it cannot be read or is not an npz file; an array that is not what it claims to be is
         refused when it is asked for.
     """
     with ExitStack() as stack:
@@ -279,7 +281,7 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         raise ValueError(f"version {version} of the format is not read")
     shape, fortran, dtype = readers[version](file, max_header_size=_HEADER_CHARACTERS)
     if any(not 0 <= length < 2**62 for length in shape):
-        raise ValueError(f"no array has the shape {shape}")
+        raise ValueError(f"no array can have the shape {shape}")
     return shape, fortran, dtype
 
 

@@ -58,7 +58,7 @@ def folder() -> Path | None:
     except OSError as error:
         reason = error.strerror or str(error)
         warnings.warn(
-            f"compiled kernels cannot be kept ({reason}), so that every start compiles them anew;"
+            f"compiled kernels cannot be kept ({reason}), so every start compiles them again;"
             f" set {VARIABLE} to a folder that only you can write to",
             KernelCacheWarning,
             stacklevel=2,
@@ -82,7 +82,7 @@ def _place() -> Path:
 
 
 def _make(place: Path) -> None:
-    """Make the folder if need be; refuse one that others could write to or own."""
+    """Make the folder if necessary; refuse one that others could write to or own."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.mkdir(mode=0o700)

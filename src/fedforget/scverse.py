@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["forget", "kmeans"]
 
 _OWN = ("use_rep", "client_key")
-"""Parameters of :func:`kmeans` that are no parameters of the estimator."""
+"""Parameters of :func:`kmeans` that are not parameters of the estimator."""
 
 _live: dict[int, tuple[weakref.ref[Any], dict[str, tuple[str, FederatedKMeans]]]] = {}
 """Fitted models of objects that still exist, with the digest of what they were fitted to."""
@@ -180,7 +180,7 @@ def _cells(
     if client_key is None:
         return values, names, None
     if client_key not in adata.obs:
-        raise KeyError(f"client_key={client_key!r} is no column of obs")
+        raise KeyError(f"client_key={client_key!r} is not a column of obs")
     clients = adata.obs[client_key]
     if clients.isna().any():
         raise ValueError(f"obs[{client_key!r}] does not say who holds {names[_first(clients)]!r}")

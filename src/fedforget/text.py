@@ -217,7 +217,7 @@ def visible(text: object) -> str:
     Returns
     -------
     str
-        One line that does nothing but show its characters.
+        One line that only shows its characters.
 
     Examples
     --------

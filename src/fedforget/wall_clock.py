@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock.  :meth:`wake` ends a sleep, also from a signal handler."""
+    """The machine's clock.  :meth:`wake` ends a sleep, even from a signal handler."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
@@ -72,7 +72,7 @@ def stamp(moment: datetime) -> str:
 
 
 def moment_of(text: object) -> datetime | None:
-    """The moment that a log or a request names; None for what names none.
+    """The moment that a log or a request names; None if the text names none.
 
     >>> moment_of("2026-03-01T02:30:00+00:00").hour
     2

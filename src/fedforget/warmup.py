@@ -178,7 +178,7 @@ def compile_ahead(
     Returns
     -------
     int
-        How many kernels were compiled.  Nothing is, where nothing can be kept.
+        How many kernels were compiled.  None are, if nothing can be kept.
     """
     folder = kernel_cache.folder()
     if folder is None:

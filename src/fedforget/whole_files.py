@@ -30,11 +30,11 @@ def whole_file(path: Path, *, replace: bool = True, private: bool = True) -> Ite
     Parameters
     ----------
     path : Path
-        The file.  A symbolic link is not followed, and nothing but a plain file is replaced.
+        The file.  A symbolic link is not followed, and only a plain file is replaced.
     replace : bool
-        Replace an older file; otherwise one that is there is an error.
+        Replace an older file; otherwise an existing file is an error.
     private : bool
-        Only the owner can read it (mode 600); otherwise whom the process's umask lets.
+        Only the owner can read it (mode 600); otherwise whoever the process's umask allows.
 
     Yields
     ------
@@ -79,9 +79,9 @@ def _check_target(folder: int, name: str, replace: bool) -> None:
     if stat.S_ISLNK(mode):
         raise OSError(0, "it is a symbolic link; name the file itself")
     if not stat.S_ISREG(mode):
-        raise OSError(0, "it is there already and not a plain file")
+        raise OSError(0, "it exists already and is not a plain file")
     if not replace:
-        raise FileExistsError(0, "it is there already")
+        raise FileExistsError(0, "it exists already")
 
 
 def _new_file(folder: int, name: str, mode: int) -> tuple[int, str | None]:

@@ -105,7 +105,7 @@ def test_cells_that_are_not_held_have_no_label(study: Path) -> None:
     shown = told(study, *label, "--id", "barcode")
     assert "10 labels written to mixed.h5ad" in shown
     assert "5 cells of the file are not held here" in shown
-    assert "50 records are no cells of the file" in shown
+    assert "50 records are not cells of the file" in shown
     column = anndata.read_h5ad(study / "mixed.h5ad").obs["fedforget"]
     assert column.isna().tolist() == [False] * 10 + [True] * 5
 

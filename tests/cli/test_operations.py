@@ -267,7 +267,7 @@ def test_renewed_keys(study: Study) -> None:
     made = study.enrol("--client", "dresden/enrolment.json", "--renew", "Dresden", towns=rest)
     assert made["changed_keys"] == ["Dresden"]
     (shown,) = study.join_first("dresden", 2)["will_show"]
-    assert shown.startswith("Dresden was counted with another key: the next full round shows what")
+    assert shown.startswith("Dresden was counted with another key: the next full round shows the")
     assert "Dresden is missing; it was counted in round 1" in study.error("round", "server", *rest)
     assert study.round()["kind"] == "full"
 
@@ -287,7 +287,7 @@ def test_lists_are_never_overwritten(study: Study) -> None:
     (study.folder / "server/epoch-2.json").write_text("{}")
     (study.folder / "server/epoch-2.json").chmod(0o600)
     before = study("server", "status", "server")
-    assert "epoch-2.json is there already" in study.error(
+    assert "epoch-2.json exists already" in study.error(
         "server", "enrol", "server", "--suspend", "Dresden"
     )
     assert study("server", "status", "server") == before
@@ -297,7 +297,7 @@ def test_lists_are_never_overwritten(study: Study) -> None:
     assert json.loads(ours.read_text())["fingerprint"] == written["fingerprint"]
     assert stat.S_IMODE(ours.stat().st_mode) == 0o600
     study("server", "members", "server", "-o", "list.json")
-    assert "is there already" in study.error(
+    assert "exists already" in study.error(
         "server", "members", "server", "-o", "server/epoch-2.json"
     )
 
@@ -625,7 +625,7 @@ def test_the_suppression_list_moves(study: Study) -> None:
 def test_a_suppression_list_outside_from_the_beginning(tmp_path: Path) -> None:
     init = ("client", "init", "a", "--name", "A", "--suppression")
     (tmp_path / "taken").write_text("x")
-    assert "is there already" in error(tmp_path, *init, "taken")
+    assert "exists already" in error(tmp_path, *init, "taken")
     assert quick_answer(tmp_path, *init, "a.db")["suppression_list"] == "a.db"
     assert (tmp_path / "a.db").is_file()
     assert not (tmp_path / "a/forgotten.sqlite").exists()
@@ -644,7 +644,7 @@ def test_receipts_are_never_overwritten(study: Study) -> None:
     path.parent.mkdir()
     path.write_text("something else")
     out = ("client", "receipts", "aarhus", "-o", "receipts")
-    assert "is there already" in study.error(*out)
+    assert "exists already" in study.error(*out)
     assert path.read_text() == "something else"
     assert study("client", "requests", "aarhus")["requests"]
     path.unlink()

@@ -164,7 +164,7 @@ def test_a_request_from_beginning_to_end(story: Path) -> None:
     assert (result["kind"], result["participants"]) == ("delta", list(NAMES))
     assert (result["refused"], result["findings"], result["left"]) == ({}, [], [])
     shown = told(story, "client", "requests", "aarhus")
-    assert "was not written out" in shown
+    assert "is not written out yet" in shown
     assert done["salt"] in shown
     assert answer(story, "client", "receipts", "aarhus")["files"] == []
     listed = answer(story, "client", "receipts", "aarhus", "-o", "receipts")
@@ -263,7 +263,7 @@ def test_labels_and_models(story: Path) -> None:
     assert "does not hold centroids" in error(story, *arguments, "wrong.npz")
     assert "cannot be read" in error(story, *arguments, "missing.npz")
     bad = ("client", "labels", "aarhus", "--model", "centres.npz", "-o", "labels.xls")
-    assert "the ending must be" in error(story, *bad)
+    assert "the file name must end in" in error(story, *bad)
 
 
 def test_formulas_are_defused_and_text_is_kept(story: Path) -> None:

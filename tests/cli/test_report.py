@@ -417,7 +417,7 @@ def test_a_page_in_the_directory_does_not_lock_its_owner_out(parties: Parties) -
     [
         (".", "page.html", "neither a client's nor a server's directory"),
         ("nowhere", "page.html", "neither a client's nor a server's directory"),
-        ("server", "server.sqlite", "the ending must be .html"),
+        ("server", "server.sqlite", "the file name must end in .html"),
         ("server", "nowhere/page.html", "cannot be written"),
     ],
 )

@@ -98,8 +98,8 @@ def test_constants_of_the_federation(place: Path) -> None:
     command = ("client", "import", "aarhus", "t.csv", "--id", "patient", "--fill")
     assert "contradicts the federation file" in error(place, *command, "age=49")
     assert "has no fill for 'weight:kg'" in error(place, *command, "weight:kg=49")
-    assert "must read NAME=VALUE" in error(place, *command, "age")
-    assert "must read NAME=VALUE" in error(place, *command, "age=old")
+    assert "must have the form NAME=VALUE" in error(place, *command, "age")
+    assert "must have the form NAME=VALUE" in error(place, *command, "age=old")
     assert "twice" in error(place, *command, "age=50", "--fill", "age=50")
     assert imported(place, "t.csv", "--id", "patient", "--fill", "age=50.0")["filled"] == 1
 

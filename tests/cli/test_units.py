@@ -119,7 +119,7 @@ def test_parts_of_a_day(tmp_path: Path, every: str, at: str, calendar: str) -> N
         ((), "say --server"),
         (("--clients", "/a"), "--app"),
         ((*BOTH, "--every", "7d", "--at", "02:30"), "a timer cannot"),
-        ((*BOTH, "--user", "root; rm"), "no name of an account"),
+        ((*BOTH, "--user", "root; rm"), "cannot be the name of an account"),
         ((*SITE, "--superlink", "x y"), "HOST:PORT"),
         (("--server", "/srv/a\nExecStart=/bin/evil", "--clients", "/b"), "printable"),
         (("--server", "/a", "--clients", "/b/x", "--clients", "/c/x"), "same name"),
@@ -136,7 +136,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     written(tmp_path, *BOTH)
     done = call(tmp_path, *BOTH)
     assert done.exit_code == 1
-    assert "is there already" in done.output
+    assert "exists already" in done.output
 
 
 def verified(folder: Path) -> str:

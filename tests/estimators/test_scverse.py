@@ -172,7 +172,7 @@ def test_what_is_refused() -> None:
         KeyError, match="'X_umap' is neither 'X' nor a key of obsm, which has 'X_pca'"
     ):
         scverse.kmeans(adata, 4, use_rep="X_umap", **PUBLIC)
-    with pytest.raises(KeyError, match="client_key='ward' is no column of obs"):
+    with pytest.raises(KeyError, match="client_key='ward' is not a column of obs"):
         scverse.kmeans(adata, 4, client_key="ward", **PUBLIC)
     for state in (None, np.random.default_rng(0), True):
         with pytest.raises(TypeError, match="random_state must be an integer"):

@@ -130,7 +130,7 @@ def test_ids_from_a_column(tmp_path: Path) -> None:
     assert "row 4 has no id in column 'barcode'" in refused(path, "obs", "barcode")
     made.obs["quality"] = 0.5
     write(path, made)
-    assert "obs/quality holds float64, which are no ids" in refused(path, "obs", "quality")
+    assert "obs/quality holds float64, which cannot be ids" in refused(path, "obs", "quality")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_files_that_are_damaged_or_lie(tmp_path: Path) -> None:
     assert "cannot be read" in refused(path)
     with h5py.File(path, "w") as file:
         file["X"] = np.zeros((3, 2))
-    assert "its obs is no table" in refused(path, "X")
+    assert "its obs is not a table" in refused(path, "X")
     write(path, cells())
     with h5py.File(path, "r+") as file:
         del file["obsm/X_two"]

@@ -114,7 +114,7 @@ def test_an_old_ledger_with_its_seal(party: ClientParty, made: World) -> None:
 def test_a_request_that_was_deleted(party: ClientParty, table: str) -> None:
     party.store.execute(f"DELETE FROM {table}")
     number = {"request": 2, "receipt": 1}[table]
-    assert f"request {number} is neither waiting nor has it a receipt" in found(party)
+    assert f"request {number} neither waits nor has a receipt" in found(party)
 
 
 @pytest.mark.parametrize(

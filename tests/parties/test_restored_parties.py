@@ -169,7 +169,7 @@ def test_names_and_receipts_after_a_restore(world: World) -> None:
     world.check_sums()
     with open_client(world.client("aarhus")) as party:
         # The request that waited in the backup has another receipt now, of another round.
-        with pytest.raises(FolderError, match="is there already, with another content"):
+        with pytest.raises(FolderError, match="exists already with other content"):
             party.write_receipts(out)
         assert all(one["salt"] for one in party.requests()), "the salts are not lost by that"
         later = party.write_receipts(world.folder / "later")

@@ -462,7 +462,7 @@ def test_a_process_that_is_behind_says_so_by_its_status(world: World) -> None:
     assert "a round is due and not committed" in out
     code, _, errors = ended(started(world, "--every", "5h", "--at", "02:30"))
     assert code == 1
-    assert "fills it evenly" in errors
+    assert "divides a day evenly" in errors
     shutil.rmtree(world.server)
     code, _, errors = ended(started(world, "--every", "24h"))
     assert code == 1

@@ -131,8 +131,8 @@ def test_where_too_few_are_left_the_server_is_not_told_of_a_policy(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("min_cell = 0", "min_cell must be a number from 1"),
-        ("min_cell = true", "min_cell must be a number from 1"),
+        ("min_cell = 0", "min_cell must be a number of at least 1"),
+        ("min_cell = true", "min_cell must be a number of at least 1"),
         ("features = 'age'", "features must be a list of columns"),
         ("approval = 1", "approval must be true or false"),
         ("max_cell = 3", "max_cell is not a key"),

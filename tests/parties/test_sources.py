@@ -275,7 +275,7 @@ def test_what_is_no_file_is_said(tmp_path: Path) -> None:
     assert "is a directory without Parquet files" in refusal(lambda: opened(tmp_path / "empty"))
     assert "there is no such file" in refusal(lambda: opened(tmp_path / "no.csv"))
     message = refusal(lambda: opened(str(tmp_path / "*.npz")))
-    assert "nor any of this pattern" in message
+    assert "and none matches this pattern" in message
     twice = (tmp_path / "t.csv", str(tmp_path / "*.csv"))
     assert "t.csv was given twice" in refusal(lambda: opened(*twice))
     assert "no source was given" in refusal(lambda: opened())

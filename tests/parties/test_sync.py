@@ -322,9 +322,7 @@ def test_an_id_that_comes_twice(
     if apart:
         monkeypatch.setattr("fedforget.parties.sources.npz_files.ROWS_AT_A_TIME", 2)
     before = all_bytes(world.client("aarhus"))
-    with pytest.raises(
-        DuplicateIdError, match=rf"'{ids[0]}' is there twice \(again in .*: row 3\)"
-    ):
+    with pytest.raises(DuplicateIdError, match=rf"'{ids[0]}' occurs twice \(again in .*: row 3\)"):
         sync(world, ids, values_of(3, 1), MUCH)
     assert all_bytes(world.client("aarhus")) == before
 
@@ -458,7 +456,7 @@ class Exports(RuleBasedStateMachine):
         before = self._state(self.world.client("aarhus"))
         with (
             open_client(self.world.client("aarhus")) as party,
-            pytest.raises(DuplicateIdError, match=f"'?{name}'? is there twice"),
+            pytest.raises(DuplicateIdError, match=f"'?{name}'? occurs twice"),
         ):
             party.sync(table(path), MUCH)
         assert self._state(self.world.client("aarhus")) == before

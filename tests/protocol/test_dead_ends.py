@@ -70,7 +70,7 @@ def test_leavers_whom_a_longer_list_holds_back_are_dropped() -> None:
     everyone.ask(everyone.until(Stage.UNMASK, "delta"))
     newcomers = with_newcomers(everyone, 4)
     everyone.greet()
-    with pytest.raises(RoundAbortedError, match="so no other can come out") as aborted:
+    with pytest.raises(RoundAbortedError, match="so no other set can be committed") as aborted:
         everyone.server.open("full")
     asked = re.search(r"drop ([^()]+) \(`server enrol --gone`\)", str(aborted.value))
     assert asked is not None

@@ -49,8 +49,8 @@ class Clustering:
 def plus_plus(values: Floats, n_seeds: int, rng: np.random.Generator) -> Ints:
     """Rows drawn as K-means++ draws them: the first uniformly, the others in proportion to D².
 
-    This is the plain rule, one candidate a step.  There are fewer than ``n_seeds`` where there are
-    fewer distinct rows.
+    This is the plain rule, with one candidate per step.  There are fewer than ``n_seeds`` where
+    there are fewer distinct rows.
 
     >>> rows = plus_plus(np.array([[0.0], [0.0], [5.0]]), 3, np.random.default_rng(0))
     >>> sorted(np.array([0.0, 0.0, 5.0])[rows].tolist())

@@ -9,8 +9,8 @@ Three things are stricter here than in the paper, so that a deletion equals trai
 record bit for bit, and not in most cases only:
 
 * the seeding is a race between the records' own clocks (:mod:`fedforget.clustering.race`), and the
-  phases come from the public seed.  Deleting a record that is no seed leaves the seeds of a fresh
-  start; training again with new random numbers, only when a seed is hit, would not;
+  phases come from the public seed.  Deleting a record that is not a seed leaves the seeds of a
+  fresh start; training again with new random numbers, only when a seed is hit, would not;
 * sums and losses are integers, so that subtracting a record gives what summing the others gives;
 * the certificate covers everything that depends on the record: the threshold of the balance
   correction, which falls with n for all clusters, and the decision when to stop, which compares
@@ -81,7 +81,7 @@ class QKMeans:
     Attributes
     ----------
     centres : (k, d) in the caller's units.
-    steps : one entry a step; the last one may be the step whose loss no longer fell.
+    steps : one entry per step; the last one may be the step whose loss no longer fell.
     """
 
     def __init__(

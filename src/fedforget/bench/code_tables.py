@@ -14,7 +14,7 @@ _CODES = ("bound", "SCMA", "Alg. 2", "IBLT", "dense")
 
 
 def code_lengths(results: Results) -> ResultTable | None:
-    """Bits a client sends."""
+    """Bits that a client sends."""
     if "codes" not in results:
         return None
     rows = []
@@ -32,7 +32,7 @@ def code_lengths(results: Results) -> ResultTable | None:
         ("information bound", "SCMA", "Alg. 2", "IBLT", "dense", "SCMA, a change of 16 bins"),
         tuple(rows),
         "Celltype's shape (K = 4, 110 levels, n = 12,009) with other numbers of features d and"
-        " clients L; T = K L bins. The IBLT has 1.5 cells a bin.",
+        " clients L; T = K L bins. The IBLT has 1.5 cells per bin.",
     )
 
 

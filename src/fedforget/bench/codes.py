@@ -1,4 +1,4 @@
-"""Ways to sum sparse histograms without seeing them: bits a client sends, and the server's time.
+"""Ways to sum sparse histograms without seeing them: bits per client, and the server's time.
 
 * **SCMA** is :class:`fedforget.scma.Codec`;
 * **Alg. 2** is the paper's scheme as printed, over a prime field larger than the number of bins;
@@ -108,7 +108,7 @@ def _literal_seconds(rows: np.ndarray, counts: np.ndarray, levels: int) -> tuple
 
 
 def _dense_seconds(n_bins: int, n_clients: int) -> float:
-    """Adding up one vector a client; the vectors are all the same one, to spare memory."""
+    """Adding up one vector per client; the vectors are all the same one, to spare memory."""
     vector, total = np.ones(n_bins, dtype=np.int64), np.zeros(n_bins, dtype=np.int64)
 
     def add_up() -> None:

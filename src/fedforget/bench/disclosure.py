@@ -15,10 +15,10 @@ Beside this attack stands a plain one: the change is *added up* as if it were on
 change that does not add up to a loss is not guessed at all.  It shows what the difference says by
 itself, without the choices above.
 
-A guess is *near* within 1 % of the range in every feature.  Many records can be near one place: who
-never looks at a change and always names the fullest place may be near more often than any of these
-attacks.  So the bench also says how often a near guess *singles out*: when fewer than five of all
-records are near it.  And it says what had shown when a guess was near.
+A guess is *near* within 1 % of the range in every feature.  Many records can be near one place:
+somebody who never looks at a change and always names the fullest place may be near more often than
+any of these attacks.  So the bench also says how often a near guess *singles out*: when fewer than
+five of all records are near it.  And it says what had shown when a guess was near.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Outcome:
     server, batches, outsider : of single removals by q' - q, of batches of 20, and of single
         removals by two published models.
     shown : what showed in the single removals that the server guesses.
-    fullest_place : the share of all records that are near the place where the sum counts most: what
-        somebody gets who always guesses it, and looks at no change.
+    fullest_place : the share of all records that are near the place where the sum counts most: the
+        result of somebody who always guesses it, and looks at no change.
     smallest_cell : the fewest records behind anything reported, in all these removals; 0 if nothing
         ever was.
     loss : of the nearest published centres, divided by that without rules.

@@ -42,7 +42,7 @@ def bit_for_bit(data: Dataset, trial: int, *, requests: int) -> Value:
 
 
 class _Requests:
-    """Records to remove, one a turn: random ones, and now and then a seed."""
+    """Records to remove, one per turn: random ones, and now and then a seed."""
 
     def __init__(self, data: Dataset, trial: int, n_requests: int) -> None:
         self.data = data

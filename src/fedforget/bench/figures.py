@@ -153,7 +153,7 @@ def batch_figure(results: Results) -> Figure | None:
             if cells:
                 panels.append(
                     (
-                        f"{label(name)}, {kind} a request",
+                        f"{label(name)}, {kind} per request",
                         partial(_accumulated, cells=cells),
                     )
                 )
@@ -255,8 +255,8 @@ def codes(results: Results) -> Figure | None:
         key=lambda one: int(one.parameters["n_clients"]),
     )
     panels: list[tuple[str, Painter]] = [
-        ("bytes a client, L = 100", lambda a: _lengths(a, over_d, "n_features", "features d")),
-        ("bytes a client, d = 10", lambda a: _lengths(a, over_l, "n_clients", "clients L")),
+        ("bytes per client, L = 100", lambda a: _lengths(a, over_d, "n_features", "features d")),
+        ("bytes per client, d = 10", lambda a: _lengths(a, over_l, "n_clients", "clients L")),
         ("server's seconds, L = 100", lambda a: _decoding(a, over_d, "n_features", "features d")),
         ("server's seconds, d = 10", lambda a: _decoding(a, over_l, "n_clients", "clients L")),
     ]

@@ -11,7 +11,7 @@ of the grid:
 * the same without outliers, whose first term is O(ε₂ log K):  3 a (1 + 2 ε₂) φ* + 3 (1 + 2 a) q;
 * L = K clients with one whole cluster each: E φ_f = 2 φ*, for any K.
 
-They hold for one start at the server, and for any number, as the best of several is no worse.
+They hold for one start at the server, and for any number, because the best of several is no worse.
 """
 
 from __future__ import annotations

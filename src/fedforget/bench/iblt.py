@@ -5,8 +5,8 @@ that its hash chooses.  A cell that holds one bin alone gives it away; it is the
 other cells, and so on until the table is empty, or stuck.  Cells hold sums over the field of
 :mod:`fedforget.scma`, so that tables can be added and masked as its vectors can.
 
-Unlike SCMA a table fails now and then, however few bins it holds: with three cells a bin it needs
-at least 1.22 cells a bin in the limit, and more where there are few.
+Unlike SCMA a table fails now and then, however few bins it holds: with three hashes it needs at
+least 1.22 cells per bin in the limit, and more if there are few bins.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Iblt:
     levels : the number of bins of each feature.
     capacity : how many different bins a sum is meant to hold.
     salt : public key of the hashes.
-    overhead : cells a bin.
-    hashes : in how many cells a bin is.
+    overhead : cells per bin.
+    hashes : in how many cells each bin is.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ class Entry:
 class ResultTable:
     """A table of the page.
 
-    ``notes`` say what the numbers mean, a paragraph a line.
+    ``notes`` say what the numbers mean, one paragraph per line.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ResultTable:
     notes: str = ""
 
     def csv(self) -> str:
-        """The table as text, one line an entry."""
+        """The table as text, one line per entry."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["row", "column", "measured", "printed"])
@@ -149,7 +149,7 @@ class Column:
 
 
 def columns_of(results: Results, datasets: Iterable[str], *, printed: bool = True) -> list[Column]:
-    """Every dataset; Covtype twice, as the paper's reference is not the best clustering known.
+    """Every dataset; Covtype twice, because the paper's reference is not the best clustering known.
 
     Without ``printed`` it stands once, against the best.
     """
@@ -217,7 +217,7 @@ def speed_up(cell: CellResult, method: str) -> float:
 
 
 def quiet_speed_up(cell: CellResult, method: str) -> float:
-    """Complete retraining over the median removal of a record that is no seed."""
+    """Complete retraining over the median removal of a record that is not a seed."""
     again = cell.value["retraining"]
     if not again or method not in cell.value["seconds"]:
         return math.nan

@@ -39,7 +39,7 @@ class Plan:
     scales : numbers of records for which Theorem 5.4 is measured.
     remark_runs : fits of clients that hold one cluster each.
     trials : of the tables; ``sweep_trials`` of the curves, ``timing_trials`` of what is timed.
-    requests : removals a dataset.
+    requests : removals per dataset.
     """
 
     name: str

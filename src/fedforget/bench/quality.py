@@ -28,8 +28,8 @@ def reference(data: Dataset, *, n_init: int) -> Value:
     """Centralised K-means++: its loss, its clusters, and how far the records lie from their centre.
 
     ``spread`` of a record is its squared distance to its centre over the mean of its cluster: a
-    record is no outlier in the sense of the paper's Assumption 5.3 as long as this is at most ε₂.
-    ``farthest`` are the records with the largest spread, one in a hundred, the largest first;
+    record is not an outlier in the sense of the paper's Assumption 5.3 as long as this is at most
+    ε₂. ``farthest`` are the records with the largest spread, one in a hundred, the largest first;
     ``costliest`` is the one that contributes most to the loss.  ``printed`` is loss and sizes of
     the clustering that the paper compares with, where that is another one.
     """
@@ -106,7 +106,7 @@ def table_2(data: Dataset, trial: int, *, alternatives: bool = True) -> Value:
 
 
 def variants(data: Dataset, trial: int, *, known: bool = True) -> Value:
-    """What the paper says besides about MUFC, each changed alone.
+    """The paper's variants of MUFC, each of which changes one thing.
 
     Bin centres instead of drawn points; a grid that is shifted at random (its appendix on
     quantisation); Alg. 5, which sends centroids without a grid; and, where it is ``known`` how many

@@ -56,7 +56,7 @@ def speed_ups(results: Results) -> ResultTable | None:
         "Table 1, continued: complete retraining over one removal",
         (*(title(name) for name in data), "average"),
         tuple(rows),
-        f"{STAR} Random removals, one record a request: a client drawn uniformly, then one of its"
+        f"{STAR} Random removals, one record per request: a client drawn uniformly, then one of its"
         " records. Complete retraining is K-means++ with Lloyd at the slowest client plus"
         " K-means++ with 10 starts at the server on its n points, with scikit-learn on one"
         " thread. It is timed three times in a run and its median taken (on FEMNIST once). No seed"
@@ -95,7 +95,7 @@ def removal_times(results: Results) -> ResultTable | None:
         return None
     return ResultTable(
         "removal-times",
-        "Fig. 3 (e)–(l) in numbers: seconds a request",
+        "Fig. 3 (e)–(l) in numbers: seconds per request",
         (*METHODS, "complete retraining"),
         tuple(rows),
         "Mean; median; share of requests after which a client drew seeds again. In brackets:"
@@ -144,7 +144,7 @@ def batches(results: Results) -> ResultTable | None:
                 )
                 for m in METHODS
             ]
-            words = f"{label(name)}, {kind} records a request"
+            words = f"{label(name)}, {kind} records per request"
             rows.append((words, (*entries, _retraining(cells))))
     if not rows:
         return None

@@ -165,7 +165,7 @@ def removals(
 
 
 def client_removals(data: Dataset, trial: int, *, requests: int) -> Value:
-    """Whole clients leave, one a request; nobody else has anything to compute but the server."""
+    """Whole clients leave, one per request; only the server has anything to compute."""
     order = np.random.default_rng([trial, 2]).permutation(data.n_clients)[:requests].tolist()
     seconds: dict[str, list[float]] = {}
     for name in ("MUFC", "ours, 2K", "ours, lloyd K"):

@@ -78,7 +78,7 @@ def _as_json(
     machine: dict[str, str],
     notes: dict[str, str],
 ) -> str:
-    """Everything but the centres of the references, which are large."""
+    """Everything except the centres of the references, which are large."""
     cells: dict[str, list[dict[str, Any]]] = {}
     for experiment, held in results.cells.items():
         cells[experiment] = [

@@ -21,7 +21,7 @@ from fedforget.baselines.retraining import centralised
 
 
 def natural(names: Any) -> tuple[Ints, npt.NDArray[Any]]:
-    """Clients that the data names itself: their numbers, a record, and the names, sorted.
+    """Clients that the data names itself: the number of each record's client, and the sorted names.
 
     >>> natural(["Ulm", "Bern", "Ulm"])
     (array([1, 0, 1]), array(['Bern', 'Ulm'], dtype='<U4'))
@@ -238,8 +238,8 @@ def _fitting_amounts(left: Ints, room: int, k_prime: int) -> Ints:
 
     Take the K′ smallest clusters, or the next larger window, until they are large enough together,
     and start with the smallest of them.  If that was the first window, and its j smallest clusters
-    fit with j < K′ − 1, all others but one have more than room / (j + 1) records each and there are
-    fewer than (R − 1) (j + 1) of them.  In every other case K′ − 1 clusters are used up.
+    fit with j < K′ − 1, all others except one have more than room / (j + 1) records each and there
+    are fewer than (R − 1) (j + 1) of them.  In every other case K′ − 1 clusters are used up.
     """
     held = np.flatnonzero(left)
     order = held[np.argsort(left[held], kind="stable")]

@@ -69,8 +69,8 @@ def make_amendment(
         path = list_file(folder, joined.membership.epoch)
         if path.exists() or path.is_symlink():
             raise FedforgetError(
-                f"{path} is there already, though this server knows of no such epoch: it was"
-                " restored from a backup (run server recover), or the file is not its own (move it"
+                f"{path} exists already, but this server knows no such epoch: it was restored from"
+                " a backup (run server recover), or the file is not its own (move it"
                 " away)"
             )
         if not alone:
@@ -125,7 +125,7 @@ def take_versions_back(folder: Path, files: Sequence[Path], as_json: bool, *, ot
     with plain_errors():
         if others:
             raise FedforgetError(
-                "--restore takes versions over as they are, and goes with no other option but"
+                "--restore takes versions over as they are, and goes with no other option except"
                 " --json: restore first, run `server recover` and a full round, then amend"
             )
     with plain_errors(), open_server(folder) as party:

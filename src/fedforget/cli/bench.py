@@ -36,9 +36,9 @@ def paper(
         typer.Option(help="Your own records (.npz, .csv, .parquet) instead.", metavar="FILE"),
     ] = None,
     clusters: Annotated[
-        int | None, typer.Option(help="K, where your file has no labels to count.")
+        int | None, typer.Option(help="K; needed if your file has no labels to count.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where results go; run again to resume.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the results; run again to resume.")] = Path(
         "bench-output"
     ),
     trials: Annotated[int | None, typer.Option(help="Repetitions of every experiment.")] = None,
@@ -81,7 +81,7 @@ def disclosure(
         Path | None, typer.Option(help="The folder with the data files.", metavar="DIR")
     ] = None,
     clusters: Annotated[
-        int | None, typer.Option(help="K, where your file has no labels to count.")
+        int | None, typer.Option(help="K; needed if your file has no labels to count.")
     ] = None,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports; 2 K if left out.")
@@ -98,7 +98,9 @@ def disclosure(
     models: Annotated[
         int, typer.Option(help="Removals that are guessed from two published models.")
     ] = 200,
-    seed: Annotated[int, typer.Option(help="Of the federation and of the order of removals.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the federation and of the order of removals.")
+    ] = 0,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="A folder for a figure and the numbers.", metavar="DIR"),
@@ -109,13 +111,13 @@ def disclosure(
 
     Removes records one by one and in batches of 20, and guesses each from the change of the sum, as
     the server can, and from two published models, as an outsider can. Prints how often a guess is
-    within one step, and within 1 % of the range, in every feature; how many of these were made from
-    a change and not at random, where nothing had shown; how often the change alone, added up as if
-    it were one record, is as near; how often a guess singles the record out, because fewer than
-    five are that near to it; how often a guess at random is near, and one
-    that is always the fullest place of the sum; and what the rules cost. A member guesses as an
-    outsider does: its own records drop out of the difference. Not tried: knowledge of other
-    records, and changes watched over many rounds.
+    within one step, and within 1 % of the range, in every feature. Also prints how many of these
+    guesses come from a change (where nothing shows, the guess is random), how often the change
+    alone, added up as if it were one record, is as near, and how often a guess singles the record
+    out, because fewer than five records are that near to it. For comparison, prints how often a
+    random guess is near, how often the fullest place of the sum is near, and what the rules cost. A
+    member guesses as an outsider does: its own records drop out of the difference. Not tried:
+    knowledge of other records, and changes watched over many rounds.
 
     Example: `fedforget bench disclosure --dataset mine.csv --clusters 4 --removals 1000`
     """

@@ -46,7 +46,7 @@ def write_cell_labels(
     Parameters
     ----------
     path : Path
-        The file, which must be there.
+        The file, which must exist.
     ids : sequence of int or str
         The records.
     labels : array of int
@@ -65,7 +65,7 @@ def write_cell_labels(
     Raises
     ------
     FedforgetError
-        If the file cannot be read or written; it is as it was then.
+        If the file cannot be read or written; it stays as it was.
     """
     check_installed("anndata", "anndata", "AnnData")
     import h5py
@@ -125,7 +125,7 @@ def _column(
 
 
 def _copy(old: Any, new: Any, key: str, column: pd.Categorical) -> None:
-    """Everything but the column of that name, and the labels in its place."""
+    """Everything except the column of that name, and the labels in its place."""
     from anndata.io import write_elem
 
     _copy_attributes(old, new)

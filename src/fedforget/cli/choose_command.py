@@ -35,8 +35,8 @@ def numbers_of(text: str) -> list[int]:
             found |= set(range(low, high + 1))
     except ValueError:
         raise FedforgetError(
-            f"--clusters {text!r} must read LOW:HIGH, such as 2:12, or 3,5,8; from 1 up, and at"
-            f" most {MOST_NUMBERS} of them"
+            f"--clusters {text!r} must be LOW:HIGH, such as 2:12, or a list such as 3,5,8; from"
+            f" 1 up, and at most {MOST_NUMBERS} of them"
         ) from None
     return sorted(found)
 

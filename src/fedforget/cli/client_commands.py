@@ -25,7 +25,9 @@ app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(help="The client's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-AsIs = Annotated[bool, typer.Option("--ids-as-is", help="Take ids that are easily mistaken.")]
+AsIs = Annotated[
+    bool, typer.Option("--ids-as-is", help="Accept ids that could be mistaken for others.")
+]
 
 
 @app.command()
@@ -43,8 +45,8 @@ def init(
     Writes the enrolment file (a name and a public key) that `server enrol` takes.
 
     The suppression list holds keyed digests of forgotten ids and keeps old exports from bringing
-    them back. Put it on another disk than the directory, one that is not restored together with
-    it: after a restore it still knows what was forgotten since the backup.
+    them back. Put it on a disk that is not restored together with the directory: after a restore,
+    the list then still knows what was forgotten since the backup.
 
     Example: `fedforget client init aarhus/ --name Aarhus --suppression /safe/aarhus-forgotten.db`
     """
@@ -93,7 +95,7 @@ def join(
         bool,
         typer.Option(
             "--alone",
-            help="Join although so few join together, or are left, that the coming rounds show what"
+            help="Join even if so few join together, or are left, that the next rounds show what"
             " this client reports or has changed.",
         ),
     ] = False,
@@ -102,9 +104,9 @@ def join(
 ) -> None:
     """Join a federation, or take over the list of a new epoch, or an amendment.
 
-    Shows the list, its fingerprint and what the coming sums will show; asks before it accepts.
-    Read the fingerprint to another member by telephone: a server that gives members different
-    lists is found out in this way and in no other.
+    Shows the list, its fingerprint and what the coming sums will show; asks before it accepts. Read
+    the fingerprint to another member by telephone: only in this way is a server found out that
+    gives members different lists.
 
     Example: `fedforget client join aarhus/ --federation federation.toml --epoch epoch-1.json`
     """
@@ -145,7 +147,7 @@ def import_(
         bool, typer.Option("--replace", help="Forget records with the same ids first.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Let ids in that were forgotten before.")
+        bool, typer.Option("--again", help="Accept ids that were forgotten before.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -206,20 +208,20 @@ def sync(
         ),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Let ids in that were forgotten before.")
+        bool, typer.Option("--again", help="Accept ids that were forgotten before.")
     ] = False,
     new_columns: Annotated[
         bool,
-        typer.Option("--new-columns", help="Columns of the last source may be missing."),
+        typer.Option("--new-columns", help="Accept a source that lacks columns of the last one."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would happen, with some ids.")
+        bool, typer.Option("--dry-run", help="Only show what would happen, with some of the ids.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Make the records equal to those of a source, such as tonight's export.
 
-    New records are learnt, changed ones replaced, and those that the source has no longer are
+    New records are learnt, changed ones replaced, and those that the source no longer has are
     forgotten by a request, with a salt and later a receipt. All of it happens, or nothing. A source
     that is empty, that lacks a column of the last one, or that would remove too many records is
     refused. Ids on the suppression list stay out and are counted. With `--missing drop`, a record
@@ -247,7 +249,7 @@ def forget(
             metavar="FOLDER...", help="The client's directory; several with --ignore-missing."
         ),
     ],
-    ids: Annotated[list[str] | None, typer.Option("--ids", help="An id; once for each.")] = None,
+    ids: Annotated[list[str] | None, typer.Option("--ids", help="An id; repeat for each.")] = None,
     ids_file: Annotated[
         str | None, typer.Option(help="A file with ids, one per line; - for standard input.")
     ] = None,
@@ -260,16 +262,16 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Forget records: erased when this returns, and out of the model after the next round.
+    """Forget records: erased at once, and out of the model after the next round.
 
     Prints the salt of the request. Keep it with the request: `verify` needs it to say which ids a
     receipt covers. The client keeps it, too, until the receipt is written out; `client requests`
     shows it.
 
-    With `--ignore-missing` a list may name ids that are not held, as that of a whole study does.
-    It can be repeated: where nothing is held, there is no request, and the exit status is 0.
-    Several directories are taken one after the other, each whole or not at all; if one of them
-    cannot forget, the others do, and the exit status is 1.
+    With `--ignore-missing` a list may name ids that are not held, as the list of a whole study
+    does. The command can be repeated: where nothing is held, there is no request, and the exit
+    status is 0. Several directories are taken one after the other, each whole or not at all; if one
+    of them cannot forget, the others do, and the exit status is 1.
 
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
 
@@ -322,17 +324,20 @@ def leave(
     folder: Folder,
     alone: Annotated[
         bool,
-        typer.Option("--alone", help="Do not wait for others: what was reported will show."),
+        typer.Option(
+            "--alone", help="Leave without waiting for others: what was reported will show."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
     """Leave: erase every record; a later round takes this client out of the model.
 
-    The sum before that round less the sum after it is what the leavers had reported. So a client
+    The sum before that round, minus the sum after it, is what the leavers had reported. So a client
     leaves together with others that came with the same list (two more than may collude), or
-    `--alone` if it accepts that its own histogram shows. Enough members must stay:
-    `protocol.minimum` at least, and of those who came with it nobody, or two more than may collude.
+    `--alone` if it accepts that its own histogram shows. Enough members must stay: at least
+    `protocol.minimum`, and of those who came with this client either nobody or at least two more
+    than may collude.
 
     Example: `fedforget client leave bologna/ --yes`
     """
@@ -367,7 +372,7 @@ def leave(
         if blocked:
             words = (
                 f"Of those who came with {safe(name)}, only {safe(', '.join(company))} would stay,"
-                " and what they have would show, too: no round takes it out by itself. Ask the"
+                " and what they have would show, too, so no round takes it out by itself. Ask the"
                 f" server's operator to drop it (server enrol --gone {safe(name)}); those who stay"
                 " are then asked (client join --alone)."
             )
@@ -380,8 +385,8 @@ def leave(
             words = (
                 f"{safe(name)} is taken out by the first round in which at least {fewest} members"
                 " that came with the same list leave together; until then it takes part, and what"
-                " was last counted of it stays in the model. client leave --alone does not wait:"
-                " then what it had reported shows."
+                " was last counted of it stays in the model. client leave --alone does not wait,"
+                " and then what it had reported shows."
             )
         console.print(words, soft_wrap=True)
         console.print(
@@ -415,7 +420,7 @@ def recover(
     held. What the suppression list knows is forgotten again in any case. A full round of everybody
     must follow (`fedforget round ... --full`).
 
-    Run this after every restore, also where nothing complains. A backup made after the last
+    Run this after every restore, even if no error asks for it. A backup made after the last
     committed round looks to everybody like the directory itself, so nobody can notice that it was
     restored: erasures made after that backup are back, and only their ids can tell.
 
@@ -467,13 +472,13 @@ def suppression(
         Path | None, typer.Option(help="Move the list to this file, or use the one that is there.")
     ] = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="The list is lost: begin an empty one.")
+        bool, typer.Option("--anew", help="Begin an empty list, because the old one is lost.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show the list of forgotten ids, move it, or switch it off.
 
-    The list holds keyed digests, no ids. It keeps old exports from bringing forgotten records
+    The list holds keyed digests, not ids. It keeps old exports from bringing forgotten records
     back, and tells after a restore what was forgotten since the backup. Keep it in a place that is
     not restored together with the directory.
 
@@ -520,7 +525,7 @@ def suppression(
 def status(
     folder: Folder,
     due_days: Annotated[
-        float, typer.Option(min=0, help="Days in which a request must have been carried out.")
+        float, typer.Option(min=0, help="Days within which a request must be carried out.")
     ] = 30.0,
     stale_days: Annotated[
         float, typer.Option(min=0, help="Days after which a missed round is overdue.")
@@ -535,8 +540,8 @@ def status(
 ) -> None:
     """Show what the client holds, what waits for a round and since when, and what is overdue.
 
-    `--check` ends with status 1 if something is overdue: a request after its due date, a member,
-    a commit or an import that is missed for longer than `--stale-days`. `--metrics` leaves out
+    `--check` ends with status 1 if something is overdue: a request after its due date, a member, a
+    commit or an import that has been missing for longer than `--stale-days`. `--metrics` leaves out
     numbers of records and requests below the federation's least cell.
 
     Example: `fedforget client status aarhus/ --check --metrics aarhus.prom`
@@ -556,9 +561,9 @@ def preview(
 ) -> None:
     """Show exactly what the next round would take, before it goes.
 
-    Each reported centre in the features' own units with its count, what changed since the last
-    commit, the smallest cluster behind it, and what the site's `policy.toml` says. Nothing is sent
-    and nothing changes. A client that waits to leave sends what was counted last instead.
+    Shows each reported centre in the features' own units with its count, what changed since the
+    last commit, the smallest cluster behind it, and what the site's `policy.toml` says. Nothing is
+    sent and nothing changes. A client that waits to leave sends what was counted last instead.
 
     Example: `fedforget client preview aarhus/ -o preview.json`
     """
@@ -620,8 +625,8 @@ def labels(
     With `--like`, each cluster has the number of the earlier one that it is matched with, and the
     command says how far clusters moved and how many records have another number than before.
 
-    Into an .h5ad file, which must be there, they are written as a categorical column of obs; cells
-    that are not held here have none. The file is replaced as a whole.
+    In an .h5ad file, which must exist, the clusters are written as a categorical column of obs;
+    cells that are not held here have none. The file is replaced as a whole.
 
     Example: `fedforget client labels aarhus/ --model centroids.npz -o labels.csv`
 
@@ -695,8 +700,8 @@ def receipts(
 def audit(folder: Folder, as_json: Json = False) -> None:
     """Fit again from the retained records and compare with what is stored. Exit status 0 or 1.
 
-    Also looks for requests without receipts, records that are held though they were forgotten, and
-    commit notices that do not make one history.
+    Also looks for requests without receipts, records that are held although they were forgotten,
+    and commit notices that do not make one history.
 
     Example: `fedforget client audit aarhus/`
     """
@@ -741,10 +746,10 @@ def page(
 ) -> None:
     """Show the client's page: requests, receipts, local clusters, and what the next round takes.
 
-    With `--serve` the page is live: it follows the directory without being reloaded, also while a
+    With `--serve` the page is live: it follows the directory without being reloaded, even while a
     round runs, and never locks or changes it. It is served on this machine alone; elsewhere, and
-    with `--token`, a browser needs the token that this command makes. Without `--serve` the page
-    is written to a file, as by `fedforget report`.
+    with `--token`, a browser needs the token that this command makes. Without `--serve` the page is
+    written to a file, as by `fedforget report`.
 
     Example: `fedforget client page aarhus/ --serve`
     """

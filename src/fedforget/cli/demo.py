@@ -100,7 +100,7 @@ class DemoStep:
 
 
 def public_bounds() -> Floats:
-    """One (low, high) pair a feature, in the order of the data set."""
+    """One (low, high) pair per feature, in the order of the data set."""
     highs = [kinds[place] for place in range(3) for kinds in PUBLIC_BOUNDS.values()]
     return np.array([(0.0, high) for high in highs])
 

@@ -25,7 +25,7 @@ def write_report(folder: Path, out: Path, as_json: bool) -> None:
     """Write the page of a directory, over an older one if there is one."""
     with plain_errors():
         if out.suffix.lower() not in (".html", ".htm"):
-            raise FedforgetError(f"{out}: the ending must be .html")
+            raise FedforgetError(f"{out}: the file name must end in .html")
         kind, page = report_of(folder)
         # Private, because it may lie in a party's directory, where all files have to be.
         write_private(out, page.encode())

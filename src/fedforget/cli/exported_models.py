@@ -34,7 +34,9 @@ def columns_of_csv(path: Path, features: list[str]) -> Columns:
     names = [name[1:] if name[:1] == "'" else name for name in rows[0]]
     short = next((at for at, row in enumerate(rows[1:], 1) if len(row) != len(names)), None)
     if short is not None:
-        raise IncomingFileError(f"{path} has not as many cells in row {short} as in its first line")
+        raise IncomingFileError(
+            f"{path} does not have as many cells in row {short} as in its first line"
+        )
     return {
         name: _numbers(path, name, [row[names.index(name)] for row in rows[1:]])
         for name in features

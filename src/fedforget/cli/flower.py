@@ -69,7 +69,7 @@ def up(
         int, typer.Option(min=1, help="Number of clients, at least 2, each with a SuperNode.")
     ] = 3,
     folder: Annotated[
-        Path, typer.Option(help="Where everything is put; found again the next time.")
+        Path, typer.Option(help="Folder for everything; used again the next time.")
     ] = Path("flower-trial"),
     rounds: Annotated[
         int, typer.Option(min=0, help="Run this many rounds and stop; 0: stay until interrupted.")
@@ -176,12 +176,12 @@ def round_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a round over Flower, or rounds on a schedule, and end with a status that is true.
+    """Run a round over Flower, or rounds on a schedule, with a truthful exit status.
 
     `flwr run` ends with 0 whatever becomes of the run. This command starts it, follows it, and
-    reads from the server's directory what came of it. Exit status: 0 if a round was committed
-    (with `--every`: if none is due), 3 if it was not and may be by itself, 4 if somebody must act
-    first (the message says how), and 1 after an error.
+    reads from the server's directory what came of it. Exit status: 0 if a round was committed (with
+    `--every`: if none is due), 3 if it was not and may come by itself, 4 if somebody must act first
+    (the message says how), and 1 after an error.
 
     Example: `fedforget flower round app/ --every 24h --at 02:30 --wait 10m`
     """

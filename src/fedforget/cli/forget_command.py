@@ -78,8 +78,8 @@ def run_forget(
 def _check_several(folders: Sequence[Path], ignore_missing: bool) -> None:
     if not ignore_missing:
         raise ClientError(
-            "hardly any id is held by several clients: add --ignore-missing to forget at each what"
-            " it holds; nothing was forgotten"
+            "few ids are held by several clients: add --ignore-missing so that each forgets what it"
+            " holds; nothing was forgotten"
         )
     places = [folder.resolve() for folder in folders]
     twice = [one for at, one in enumerate(places) if one in places[:at]]

@@ -59,6 +59,6 @@ def write_labels(
         if result.get("without"):
             console.print(f"{result['without']} cells of the file are not held here.")
         if result.get("elsewhere"):
-            console.print(f"{result['elsewhere']} records are no cells of the file.")
+            console.print(f"{result['elsewhere']} records are not cells of the file.")
 
     show(result, as_json, in_words)

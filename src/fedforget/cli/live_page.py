@@ -109,7 +109,7 @@ class LivePage:
     def follow(self, every: float = 2.0) -> None:
         """Read the directory whenever it changes, for as long as the process lives.
 
-        So that each round's drift is seen, and nothing old is kept, also while nobody looks.
+        So each round's drift is seen, and nothing old is kept, even while nobody looks.
         """
 
         def watch() -> None:

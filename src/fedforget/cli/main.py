@@ -89,17 +89,17 @@ def round_(
 ) -> None:
     """Run one round of the secure sum over directories of this machine, or rounds on a schedule.
 
-    The first round is a full one of everybody, later ones sum up what changed. A round that was
-    cut off is finished or repeated by the next one; nothing is lost or counted twice. The command
-    says who refused to take part and why, and who spoiled an attempt, as far as that can be told.
+    The first round is a full one of everybody; later ones sum up what changed. A round that was cut
+    off is finished or repeated by the next one; nothing is lost or counted twice. The command says
+    who refused to take part and why, and who spoiled an attempt, as far as that can be told.
 
     With `--every` or `--tries`, a member whose directory is broken, full or not up to date is left
-    out where the rules allow it, and a round that came to nothing is tried again, each time after a
+    out where the rules allow it. A round that came to nothing is tried again, each time after a
     longer wait. A round that the rules refuse is not repeated before a directory has changed. In
-    the night in which the clock skips `--at` the round comes an hour later by the clock, in the
-    one in which that time comes twice it comes once. SIGTERM ends between two stages. The exit
-    status is 0 if no round is due, 3 if one is due and may come by itself, 4 if somebody must act
-    first (the message says how), and 1 after an error.
+    the night in which the clock skips `--at`, the round comes an hour later by the clock. In the
+    night in which that time comes twice, it comes once. SIGTERM ends the command between two
+    stages. The exit status is 0 if no round is due, 3 if one is due and may come by itself, 4 if
+    somebody must act first (the message says how), and 1 after an error.
 
     Example: `fedforget round server/ aarhus/ bologna/ coimbra/ --every 24h --at 02:30 --wait 10m`
     """
@@ -122,7 +122,7 @@ def units(
         Path | None, typer.Option(help="The server's directory, if it is on this machine.")
     ] = None,
     clients: Annotated[
-        list[Path] | None, typer.Option(help="A client's directory; once for each.")
+        list[Path] | None, typer.Option(help="A client's directory; repeat for each.")
     ] = None,
     app_folder: Annotated[
         Path | None,
@@ -143,9 +143,9 @@ def units(
 ) -> None:
     """Write services and timers of systemd, hardened, for a centre, a site, or both.
 
-    With `--app`: SuperLink and gate at the centre, a SuperNode per client at a site. Rounds come by
-    a timer, and an hourly look at what is overdue. A service that fails calls
-    `fedforget-alarm@.service`, which is the place for a mail. Output goes to journald, which
+    With `--app` there are a SuperLink and a gate at the centre, and one SuperNode per client at a
+    site. Timers start the rounds, and an hourly check of what is overdue. A service that fails
+    calls `fedforget-alarm@.service`, which is the place for a mail. Output goes to journald, which
     rotates it. INSTALL.txt says how to install all of it.
 
     Example: `fedforget units --server /var/lib/fedforget/server --app /srv/fedforget/app
@@ -165,7 +165,7 @@ def verify(
     ] = None,
     salt: Annotated[str | None, typer.Option(help="The salt of the request, hexadecimal.")] = None,
     ids_as_is: Annotated[
-        bool, typer.Option("--ids-as-is", help="Take ids that could be mistaken for others.")
+        bool, typer.Option("--ids-as-is", help="Accept ids that could be mistaken for others.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

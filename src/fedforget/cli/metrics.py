@@ -24,7 +24,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Gauge:
-    """A value that goes up and down, for some labels each."""
+    """A value that goes up and down, one per set of labels."""
 
     name: str
     about: str

@@ -46,8 +46,8 @@ def exported(party: ServerParty, clusters: int | None) -> Exported:
     small = int(np.count_nonzero(sizes < least))
     if small:
         raise ServerError(
-            f"with {clusters} clusters, {small} have fewer than {least} records, which the rules of"
-            " this federation do not show: choose fewer clusters (server choose)"
+            f"with {clusters} clusters, {small} have fewer than {least} records, and the rules of"
+            " this federation do not show such clusters: choose fewer clusters (server choose)"
         )
     return Exported(own.model_digest(aggregate, other), *own.centres_of(other), sizes)
 
@@ -88,7 +88,7 @@ def export_model(
             columns[NUMBERS] = numbers
         elif (numbers != np.arange(len(numbers))).any():
             raise FedforgetError(
-                f"a feature is named {NUMBERS!r}, so that a file cannot hold clusters with these"
+                f"a feature is named {NUMBERS!r}, so a file has no column for the clusters'"
                 " numbers; number them by hand"
             )
         if out is not None:

@@ -16,13 +16,13 @@ Address = Annotated[
 ]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any port that is free.")]
 Token = Annotated[
-    bool, typer.Option("--token", help="Demand a token on loopback, too: other users are there.")
+    bool, typer.Option("--token", help="Require a token on loopback, too, because of other users.")
 ]
 TokenFile = Annotated[
     Path | None, typer.Option(help="Write the token to this file, instead of printing it.")
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Option("--name", help="A name of this machine under which it may be asked for."),
+    typer.Option("--name", help="A name of this machine that browsers may use for the page."),
 ]
 REPORT = Path("report.html")

@@ -1,7 +1,7 @@
 """Serves a live page: to this machine alone, or to whoever has the token.
 
 What is served is read-only.  The answers forbid the browser to load anything from elsewhere, to run
-anything but the page's own script, to keep a copy, and to show the page inside another one.  The
+anything except the page's own script, to keep a copy, and to show the page inside another one.  The
 ``Host`` of every request is checked, so that no foreign name can be made to lead here (DNS
 rebinding).
 """
@@ -145,7 +145,7 @@ def make_app(live: LivePage, guard: Guard) -> ASGIApp:
 
     def content(request: Request) -> Response:
         if _asked_by_another_page(request):
-            return PlainTextResponse("asked for by a page from elsewhere\n", 403)
+            return PlainTextResponse("a page from elsewhere asked for this\n", 403)
         if not guard.admits(request.headers.get("Authorization", "")):
             # Not 401: the browser must not ask for a name and a password of its own accord.
             return PlainTextResponse("a token is needed\n", 403, {"X-Token": "needed"})
@@ -190,8 +190,8 @@ def _asked_by_another_page(request: Request) -> bool:
 class _Impatient(H11Protocol):
     """Ends a connection on which nothing is asked, or whose answer is not taken.
 
-    There is room for so many connections only, and nobody may keep the others out by opening some
-    and saying nothing.
+    There is room for a limited number of connections, and nobody may keep the others out by opening
+    some and saying nothing.
     """
 
     _seen: RequestResponseCycle | None = None

@@ -51,7 +51,7 @@ def show_preview(folder: Path, out: Path | None, as_json: bool) -> None:
             command = f"  fedforget client approve {safe(folder)} --digest {found.digest}"
             console.print(command, style="dim", soft_wrap=True)
         elif found.verdict.goes:
-            console.print("[bold green]The policy lets it go.[/]")
+            console.print("[bold green]The policy allows it.[/]")
 
     show(result, as_json, in_words)
 

@@ -27,11 +27,11 @@ LOGS_KEPT = 5
 
 _WHAT_HELPS = {
     "time": "It is tried again",
-    "member": "It is tried again once a member's directory has changed; looked for again",
-    "person": "Somebody has to act, as the message says; looked for a change again",
+    "member": "It is tried again once a member's directory has changed; the next look is",
+    "person": "Somebody has to act, as the message says; the next look for a change is",
 }
 _WHO_ACTS = {
-    "time": "Another try may do.",
+    "time": "Another try may succeed.",
     "member": "It waits for a member.",
     "person": "Somebody has to act, as the message says.",
 }
@@ -45,10 +45,10 @@ class Wishes:
     ----------
     every, at : as they were typed; None if left out.
     tries : most tries for a round that is due; None for no limit.
-    rounds : end after so many; None for no end.
+    rounds : end after this many; None for no end.
     first_wait : seconds before the second try.
     log : a file that what happens is written to, beside the terminal.
-    as_json : one JSON object a line instead of words.
+    as_json : one JSON object per line instead of words.
     """
 
     every: str | None = None

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-Full = Annotated[bool, typer.Option("--full", help="Count everybody anew instead of what changed.")]
+Full = Annotated[
+    bool, typer.Option("--full", help="Count everybody afresh instead of only what changed.")
+]
 Every = Annotated[
     str | None,
-    typer.Option(help="Stay, and run a round each time so much has passed: 24h, 7d, 30m."),
+    typer.Option(help="Stay, and run a round at this interval: 24h, 7d, 30m."),
 ]
 At = Annotated[
     str | None,
@@ -18,9 +20,11 @@ At = Annotated[
 ]
 Tries = Annotated[
     int | None,
-    typer.Option(min=1, help="Most tries for one round; no limit with --every, else one."),
+    typer.Option(min=1, help="Most tries for one round; no limit with --every, otherwise one."),
 ]
-Number = Annotated[int | None, typer.Option(min=1, help="With --every: end after so many rounds.")]
+Number = Annotated[
+    int | None, typer.Option(min=1, help="With --every: end after this many rounds.")
+]
 FirstWait = Annotated[
     str, typer.Option(help="Wait before the second try; doubled each time, up to an hour.")
 ]

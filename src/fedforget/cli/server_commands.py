@@ -44,16 +44,17 @@ def init(
     clusters: Annotated[int, typer.Option(help="Number of clusters K.")],
     feature: Annotated[
         list[str] | None,
-        typer.Option(help="A column with its public bounds, NAME:LOW:HIGH; once for each."),
+        typer.Option(help="A column with its public bounds, NAME:LOW:HIGH; repeat for each."),
     ] = None,
     features: Annotated[
-        Path | None, typer.Option(help="The same as a CSV file with columns name, low, high.")
+        Path | None,
+        typer.Option(help="The columns and bounds as a CSV file with columns name, low, high."),
     ] = None,
     fill: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A public constant that may stand for missing values of a column; once for each.",
+            help="A public constant for missing values of a column; repeat for each.",
         ),
     ] = None,
     step: Annotated[
@@ -98,7 +99,7 @@ def init(
     show_seeds: Annotated[
         bool,
         typer.Option(
-            "--show-seeds", help="Report seeds although each of them is the bin of a real record."
+            "--show-seeds", help="Report seeds, even though each is the bin of a real record."
         ),
     ] = False,
     dropout: Annotated[
@@ -115,16 +116,16 @@ def init(
 ) -> None:
     """Set up a federation: make the server's directory and its federation file.
 
-    Three numbers follow from the membership list of n members. **c**, how many may collude with
-    the server: the share `--colluding` of n, at least one. **h**, how many must take part in a
-    round: n less the share `--dropout`, and at least `--minimum`. **s**, how many must sign whose
-    inputs are summed up: more than half of n + c. A list for which h is above n, or s above h, is
-    refused. With three members, all three must be there in every round.
+    Three numbers follow from the membership list of n members. **c**, how many may collude with the
+    server: the share `--colluding` of n, at least one. **h**, how many must take part in a round: n
+    minus the share `--dropout`, and at least `--minimum`. **s**, how many must sign whose inputs
+    are summed up: more than half of n + c. A list for which h is above n, or s above h, is refused.
+    With three members, all three must be there in every round.
 
     The rules of `--disclosure` are part of the federation file; the options after it replace single
-    values. By default clients report no cluster of fewer than 5 records, nothing at all with fewer
-    than 10 records, and sizes in steps of 5; centres are published on the grid of the bins. The
-    presets take their cell sizes from what the consortia named have agreed on.
+    values. By default clients report no cluster of fewer than 5 records, nothing at all if they
+    have fewer than 10 records, and sizes in steps of 5; centres are published on the grid of the
+    bins. The presets take their cell sizes from what the consortia named have agreed on.
 
     Example: `fedforget server init server/ --name study --clusters 3 --feature age:0:120
     --feature weight:0:300`
@@ -155,7 +156,7 @@ def init(
         if representatives == "seeds" and not show_seeds:
             raise FedforgetError(
                 "a seed is a real record, and the sum would show its bin: use --representatives"
-                " means or lloyd, or say --show-seeds, too"
+                " means or lloyd, or add --show-seeds"
             )
         rules = preset(
             checked_preset(disclosure),
@@ -218,7 +219,7 @@ def feature_of(text: str) -> tuple[str, float, float]:
         name, low, high = text.rsplit(":", 2)
         return name, float(low), float(high)
     except ValueError:
-        raise FedforgetError(f"--feature {text!r} must read NAME:LOW:HIGH") from None
+        raise FedforgetError(f"--feature {text!r} must have the form NAME:LOW:HIGH") from None
 
 
 def _features_of(path: Path) -> list[tuple[str, float, float]]:
@@ -240,11 +241,11 @@ def _features_of(path: Path) -> list[tuple[str, float, float]]:
 def enrol(
     folder: Folder,
     client: Annotated[
-        list[Path] | None, typer.Option(help="Enrolment file of a client; once for each.")
+        list[Path] | None, typer.Option(help="Enrolment file of a client; repeat for each.")
     ] = None,
     gone: Annotated[
         list[str] | None,
-        typer.Option(help="A member to be taken off the list; what is counted of it will show."),
+        typer.Option(help="A member to take off the list; what is counted of it will show."),
     ] = None,
     renew: Annotated[
         list[str] | None,
@@ -259,12 +260,14 @@ def enrol(
     ] = None,
     afresh: Annotated[
         bool,
-        typer.Option("--afresh", help="A new list of the same members; errors ask for it."),
+        typer.Option(
+            "--afresh", help="Make a new list of the same members, when an error asks for it."
+        ),
     ] = False,
     alone: Annotated[
         bool,
         typer.Option(
-            "--alone", help="Go on although members will have to accept (`client join --alone`)."
+            "--alone", help="Go on even if members will have to accept (`client join --alone`)."
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --gone.")] = False,
@@ -272,11 +275,10 @@ def enrol(
 ) -> None:
     """Begin an epoch: a new, numbered and signed list of members.
 
-    Shows what changes, the list's fingerprint, and what the coming sums will show. A member that
-    is away for long, or suspected of spoiling rounds, is better suspended than taken off the list:
-    the sums then show at most what it changed, and not its whole histogram. A list with which
-    members can go on only if they accept that something of theirs shows is refused without
-    `--alone`.
+    Shows what changes, the list's fingerprint, and what the coming sums will show. A member that is
+    away for long, or suspected of spoiling rounds, is better suspended than taken off the list: the
+    sums then show at most what it changed, and not its whole histogram. Without `--alone`, a list
+    is refused if some members could accept it only by letting something of theirs show.
 
     Example: `fedforget server enrol server/ --client aarhus/enrolment.json
     --client bologna/enrolment.json`
@@ -300,8 +302,8 @@ def enrol(
             path = list_file(folder, 1 if before is None else before.epoch + 1)
             if path.exists() or path.is_symlink():
                 raise FedforgetError(
-                    f"{path} is there already, though this server knows of no such epoch: it was"
-                    " restored from a backup (run server recover), or the file is not its own"
+                    f"{path} exists already, but this server knows no such epoch: it was restored"
+                    " from a backup (run server recover), or the file is not its own"
                     " (move it away)"
                 )
             changes: dict[str, Any] = {
@@ -341,8 +343,8 @@ def check_nobody_is_asked(plan: Joined) -> None:
         raise FedforgetError(
             f"{listed(asked)} could go on with this list only by `client join --alone`"
             f" ({'; '.join(plan.will_show())}). Nothing was changed. Ask them first and then say"
-            " --alone here, too, or make another list: several newcomers at once, fewer who go,"
-            " or the same after the next round"
+            " --alone here, too, or make another list: with several newcomers at once, with fewer"
+            " who go, or the same list after the next round"
         )
 
 
@@ -415,7 +417,7 @@ def amend(
     restore: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A later version that this server made before it was restored; once for each."
+            help="A later version that this server made before it was restored; repeat for each."
         ),
     ] = None,
     dry_run: Annotated[
@@ -424,7 +426,7 @@ def amend(
     alone: Annotated[
         bool,
         typer.Option(
-            "--alone", help="Go on though members will have to accept (`client join --alone`)."
+            "--alone", help="Go on even if members will have to accept (`client join --alone`)."
         ),
     ] = False,
     as_json: Json = False,
@@ -566,8 +568,8 @@ def status(
 ) -> None:
     """Show the members, the rounds, who is missing and since when, and what is overdue.
 
-    `--check` ends with status 1 if something is overdue: a commit or a member that is missed for
-    longer than `--stale-days`.
+    `--check` ends with status 1 if something is overdue: a commit or a member that has been missing
+    for longer than `--stale-days`.
 
     Example: `fedforget server status server/ --check --metrics server.prom`
     """
@@ -616,12 +618,12 @@ def choose(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare numbers of clusters on the sum that is there; no round is needed.
+    """Compare numbers of clusters on the sum that the server holds; no round is needed.
 
     Shows for each number the loss and its decrease, whether restarts agree, the smallest cluster
-    and whether the federation's rules are kept. Says which number the table speaks for, and why;
-    nothing is changed. `server model --clusters` exports any of them, `server amend --clusters`
-    makes one the federation's.
+    and whether the federation's rules are kept. Suggests a number and says why; nothing is changed.
+    `server model --clusters` exports any of them, `server amend --clusters` makes one the
+    federation's.
 
     Example: `fedforget server choose server/ --clusters 2:12 -o choose.svg`
     """
@@ -672,10 +674,10 @@ def page(
 ) -> None:
     """Show the server's page: the round under way, rounds, members, clusters and rules.
 
-    With `--serve` the page is live: it follows the directory without being reloaded, also while a
+    With `--serve` the page is live: it follows the directory without being reloaded, even while a
     round runs, and never locks or changes it. It is served on this machine alone; elsewhere, and
-    with `--token`, a browser needs the token that this command makes. Without `--serve` the page
-    is written to a file, as by `fedforget report`.
+    with `--token`, a browser needs the token that this command makes. Without `--serve` the page is
+    written to a file, as by `fedforget report`.
 
     Example: `fedforget server page server/ --serve`
     """

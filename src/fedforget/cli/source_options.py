@@ -38,16 +38,17 @@ Features = Annotated[
     ),
 ]
 Delimiter = Annotated[
-    str | None, typer.Option(help="Of a text file; a comma, or a tab for .tsv, if left out.")
+    str | None,
+    typer.Option(help="The delimiter of a text file; a comma, or a tab for .tsv, if left out."),
 ]
 Decimal = Annotated[str, typer.Option(help="The decimal sign of a text file: . or a comma.")]
-Encoding = Annotated[str, typer.Option(help="Of a text file.")]
+Encoding = Annotated[str, typer.Option(help="The encoding of a text file.")]
 Sheet = Annotated[str | None, typer.Option(help="The sheet of a workbook with several.")]
 Uri = Annotated[
     str | None,
     typer.Option(
         help="A database instead of files: postgresql://HOST/DATABASE, sqlite://FILE or"
-        " duckdb://FILE. Passwords belong into ~/.pgpass or PGPASSWORD."
+        " duckdb://FILE. Passwords belong in ~/.pgpass or PGPASSWORD."
     ),
 ]
 Sql = Annotated[Path | None, typer.Option(help="The file with the query, for --uri.")]
@@ -58,11 +59,11 @@ Fill = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="Take the federation file's constant for missing values of a column; once for each.",
+        help="Fill a column's missing values with the federation file's constant; repeat for each.",
     ),
 ]
 IdsAsIs = Annotated[
-    bool, typer.Option("--ids-as-is", help="Take ids that could be mistaken for others.")
+    bool, typer.Option("--ids-as-is", help="Accept ids that could be mistaken for others.")
 ]
 
 _ARGUMENT: dict[str, tuple[Any, Any]] = {"sources": (Sources, None)}
@@ -166,7 +167,7 @@ def constants(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             sign = ""
         if not sign:
-            raise FedforgetError(f"--fill {text!r} must read NAME=VALUE")
+            raise FedforgetError(f"--fill {text!r} must have the form NAME=VALUE")
         if name in found:
             raise FedforgetError(f"--fill {name!r} was given twice")
         found[name] = number

@@ -110,7 +110,7 @@ def write_units(folder: Path, wanted: Wanted) -> list[Path]:
                 file.write(text.encode())
             written.append(folder / name)
     except FileExistsError as error:
-        raise FedforgetError(f"{error.filename or folder} is there already") from None
+        raise FedforgetError(f"{error.filename or folder} exists already") from None
     except OSError as error:
         raise FedforgetError(f"{folder} cannot be written: {error.strerror or error}") from None
     return written
@@ -347,8 +347,8 @@ def _calendar(wanted: Wanted) -> list[str]:
         hours = sorted((table.at.hour + step * one) % 24 for one in range(DAY // table.every))
     else:
         raise FedforgetError(
-            f"a timer cannot come every {in_words(table.every)} at a time of the day: use 24h, a"
-            " whole number of hours that fills a day, or leave --at out"
+            f"a timer cannot run every {in_words(table.every)} at a set time of day: use 24h or"
+            " a number of hours that divides a day, or leave --at out"
         )
     shown = ",".join(f"{hour:02d}" for hour in hours)
     return [f"OnCalendar=*-*-* {shown}:{table.at.minute:02d}:00", "Persistent=true"]
@@ -478,9 +478,9 @@ def make_units(
                 "clients alone take part over Flower: say --app DIR, too (fedforget flower init)"
             )
         if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,30}", user):
-            raise FedforgetError(f"{user!r} is no name of an account")
+            raise FedforgetError(f"{user!r} cannot be the name of an account")
         if not re.fullmatch(r"[A-Za-z0-9.\[\]:-]+:\d{1,5}", superlink):
-            raise FedforgetError(f"--superlink {superlink!r} must read HOST:PORT")
+            raise FedforgetError(f"--superlink {superlink!r} must have the form HOST:PORT")
         written = write_units(out, wanted)
 
     def in_words() -> None:

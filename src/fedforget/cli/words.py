@@ -48,7 +48,7 @@ def write_table(path: Path, columns: dict[str, Any]) -> None:
     writers = {".csv": _csv, ".json": _json, ".npz": _npz, ".parquet": _parquet}
     writer = writers.get(path.suffix.lower())
     if writer is None:
-        raise FedforgetError(f"{path}: the ending must be .csv, .json, .npz or .parquet")
+        raise FedforgetError(f"{path}: the file name must end in .csv, .json, .npz or .parquet")
     with writing_private(path) as file:
         writer(file, {name: np.asarray(column) for name, column in columns.items()})
 

@@ -102,7 +102,7 @@ class Choice:
 
 
 class Suggestion(NamedTuple):
-    """A number of clusters that the table speaks for, None where it speaks for none; and why."""
+    """The number of clusters that the table suggests, or None, and the reason."""
 
     n_clusters: int | None
     reason: str
@@ -117,7 +117,8 @@ class Choices:
 
     @property
     def suggested(self) -> Suggestion:
-        """The number at which the loss stops falling steeply, with its reason; nobody takes it."""
+        """The number at which the loss stops falling steeply, with the reason; it is only
+        suggested."""
         return suggestion_of(self)
 
     def smallest_in_words(self, row: Choice) -> str:
@@ -157,7 +158,7 @@ def in_words(suggestion: Suggestion) -> str:
 def runs_for(wanted: Sequence[int]) -> list[int]:
     """The sorted numbers to be run, for which choices are wanted.
 
-    Also the one before the smallest: what that gains is told, too.
+    Also the one before the smallest, to tell what the smallest gains.
 
     >>> runs_for([3, 5]), runs_for([1, 2])
     ([2, 3, 5], [1, 2])
@@ -207,14 +208,14 @@ def suggestion_of(choices: Choices) -> Suggestion:
     kept = [pair for pair in judged if pair[0].complies and pair[0].found == pair[0].n_clusters]
     if not kept:
         return Suggestion(
-            None, "with none of them has every cluster as many records as the rules ask for"
+            None, "no number of clusters gives every cluster as many records as the rules ask for"
         )
     steady = [pair for pair in kept if pair[0].agreement is None or pair[0].agreement >= STEADY]
     if not steady:
         return Suggestion(
             None,
-            f"with none of them do restarts agree well (at least {STEADY} on average), so the"
-            " clusters found depend on chance",
+            f"restarts do not agree well (at least {STEADY} on average) for any number of clusters,"
+            " so the clusters found depend on chance",
         )
     row, after = max(steady, key=lambda pair: (_bend(*pair), -pair[0].n_clusters))
     agree = "" if row.agreement is None else f"; its restarts agree ({row.agreement:.2f})"

@@ -35,7 +35,7 @@ class Histogram:
     def checked(cls, n_features: int, entries: dict[bytes, int]) -> Histogram:
         """The histogram that was stored as these entries; a ValueError if they are not one's."""
         if any(len(point) != 8 * n_features or not count for point, count in entries.items()):
-            raise ValueError("a histogram with points of another dimension")
+            raise ValueError("the histogram has points of another dimension")
         return cls(n_features, entries)
 
     @classmethod

@@ -57,7 +57,9 @@ def parse_ids(values: Any, what: str = "ids") -> Ids:
     if array.dtype.kind == "O":
         array = _from_objects(array, what)
     if array.dtype.kind == "u" and array.size and int(array.max()) > _LARGEST:
-        raise ValueError(f"{what}: integers must fit into 64 signed bits; use strings for larger")
+        raise ValueError(
+            f"{what}: integers must fit into 64 signed bits; use strings for larger ones"
+        )
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
     if array.dtype.kind != "U":

@@ -1,8 +1,8 @@
 """Which cluster is which: numbers that stay from one model to the next.
 
-A model has no history, so its clusters come in the order in which seeds were drawn, and one record
-less may change that order.  Whoever follows clusters over time numbers them like an earlier model:
-each cluster takes the number of the earlier centre that it is matched with.
+A model has no history, so its clusters come in the order in which seeds were drawn, and removing
+one record may change that order.  Whoever follows clusters over time numbers them like an earlier
+model: each cluster takes the number of the earlier centre that it is matched with.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Numbering(NamedTuple):
     Attributes
     ----------
     numbers : of each cluster of the present model, in the model's order.
-    moved : how far each lies from the earlier centre of its number, in the clustered space; None of
-        a cluster that is new.
-    gone : numbers of the earlier model that no cluster has any more.
+    moved : how far each lies from the earlier centre of its number, in the clustered space; None
+        for a cluster that is new.
+    gone : numbers of the earlier model that no cluster has now.
     """
 
     numbers: Ints
@@ -35,9 +35,9 @@ class Numbering(NamedTuple):
 def number_like(earlier: Floats, known: Ints, centres: Floats) -> Numbering:
     """Number centres like earlier ones.
 
-    As many as possible are matched, one with one, so that their squared distances add up to the
-    least.  Clusters that are left over are new: they get the numbers after the highest known one,
-    in the model's order.  Where there are fewer clusters than before, numbers are left over.
+    As many as possible are matched, one to one, with the least sum of squared distances.  Clusters
+    that are left over are new: they get the numbers after the highest known one, in the model's
+    order.  Where there are fewer clusters than before, numbers are left over.
 
     Parameters
     ----------

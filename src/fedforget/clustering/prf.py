@@ -1,9 +1,9 @@
 """Secrets, and the keys that records and bins get from them.
 
 A record's clocks come in two stages.  SipHash-2-4, keyed with the owner's 128-bit secret, turns the
-record's id into a 128-bit record key; a counter-based mix expands that key into one number a step.
-Record keys and clocks never leave their owner, so all that must hold is that nobody without the
-secret can predict or steer the draws, which is SipHash's promise as a pseudorandom function.
+record's id into a 128-bit record key; a counter-based mix expands that key into one number per
+step.  Record keys and clocks never leave their owner, so all that must hold is that nobody without
+the secret can predict or steer the draws, which is SipHash's promise as a pseudorandom function.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Secret:
 
 
 class Keys(NamedTuple):
-    """One 128-bit key a row, as two columns."""
+    """One 128-bit key per row, as two columns."""
 
     low: UInts
     high: UInts
@@ -102,7 +102,7 @@ def keys_of_integers(secret: Secret, tag: bytes, numbers: Ints) -> Keys:
 
 
 def keys_of_vectors(secret: Secret, vectors: Ints) -> Keys:
-    """Keys of integer vectors (the bins of a grid), one a row: of their little-endian bytes."""
+    """Keys of integer vectors (the bins of a grid), one per row: of their little-endian bytes."""
     n = len(vectors)
     keys = Keys(np.empty(n, np.uint64), np.empty(n, np.uint64))
     kernels.siphash_vectors(*secret.words, vectors, keys.low, keys.high)

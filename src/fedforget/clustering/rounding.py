@@ -30,8 +30,8 @@ class Rounding:
 
     With ``e`` the least multiple of 4 such that every magnitude of a feature is below 2^e, its step
     is 2^(e - 31): at least 28 bits of the largest magnitude are kept.  *Coordinates* are rounded
-    values in a common unit, in which no magnitude exceeds 2^31.  As all factors are powers of two,
-    only the rounding, half to even, loses anything.
+    values in a common unit, in which no magnitude exceeds 2^31.  Because all factors are powers of
+    two, only the rounding, half to even, loses anything.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ class FederatedKMeans(CentreEstimator):
         What stands for a local cluster: the mean of its records, or the seed (a record) itself.
         With ``"lloyd"`` each client runs K-means of its own, the better of two starts of K-means++
         and Lloyd's iteration, and reports its centres: the paper's complete client training.  The
-        model is better, and forgetting takes longer, but is exact all the same.
+        model is better.  Forgetting takes longer, and is just as exact.
     min_cell : int, default=1
         Least size of a cluster that a client reports.  While some cluster is smaller, the smallest
         one (of equals, the last drawn) is dissolved, and its records go to the nearest one left.
@@ -358,7 +358,7 @@ class FederatedKMeans(CentreEstimator):
         ----------
         X : array-like of shape (n_new, n_features)
         clients : array-like of int or str
-            The client of each record; may be left out where ``fit`` was called without.
+            The client of each record; may be left out if ``fit`` was called without it.
         ids : array-like of int or str
             Their ids; none may be held already.
 
@@ -442,7 +442,7 @@ class FederatedKMeans(CentreEstimator):
         return digest
 
     def path(self, numbers: Any) -> ClusterPath:
-        """What other numbers of clusters give, from the aggregate that is there.
+        """Compare models with other numbers of clusters, made from the same aggregate.
 
         Clients report nothing again, and the fitted model stays as it is.  Losses are those of the
         aggregate: each client's histogram, not its records.

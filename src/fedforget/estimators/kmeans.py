@@ -85,7 +85,7 @@ class KMeans(OwnerEstimator):
     record.
 
     What a removal costs depends on the data.  Where clusters are apart, it takes a small part of a
-    fit.  Where they overlap everywhere, one record less can change the whole later course of
+    fit.  Where they overlap everywhere, removing one record can change the whole later course of
     Lloyd's iteration, and following it can take half a fit.
 
     Attributes with one entry per record keep the order of X; ``forget`` closes the gaps and
@@ -224,7 +224,7 @@ class KMeans(OwnerEstimator):
         return _as_float(self._fitted.loss())
 
     def path(self, numbers: Any) -> ClusterPath:
-        """What other numbers of clusters give on the records held.
+        """Compare models with other numbers of clusters, on the records held.
 
         Each of them is run in full; the fitted model stays as it is.
 
@@ -264,7 +264,7 @@ class KMeans(OwnerEstimator):
     # -- new rows ------------------------------------------------------------------------------
 
     def _framed(self, X: npt.ArrayLike) -> Iterator[tuple[Any, Floats, Floats, int]]:
-        """Which rows of X; these, rounded, and the centres, both times two to a power; the power.
+        """Groups of rows: places in X, rounded values, centres in their unit, the power of two.
 
         It is the one that records are clustered at, unless squares of a row would overflow there.
         A row's power depends on no other row.

@@ -35,9 +35,9 @@ class SeededKMeans(OwnerEstimator):
     """K-means++ seeds as a clustering that can forget exactly.
 
     The centres are records, drawn by D² sampling; there are no Lloyd iterations.  Forgetting a
-    record that is no seed changes nothing but a count.  Forgetting a seed keeps the seeds drawn
-    before it and draws the others again.  Either way the result equals, bit for bit, a fresh fit
-    on the remaining records with the same ``random_state``.
+    record that is not a seed changes only a count.  Forgetting a seed keeps the seeds drawn before
+    it and draws the others again.  Either way the result equals, bit for bit, a fresh fit on the
+    remaining records with the same ``random_state``.
 
     Parameters
     ----------

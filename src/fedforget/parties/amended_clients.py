@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def take_amendment(
     party: ClientParty, before: FederationFile, after: FederationFile, membership: Membership
 ) -> None:
-    """Store the next version and what follows from it; belongs into a transaction.
+    """Store the next version and what follows from it; belongs in a transaction.
 
     ``membership`` is the last of the lists that come with it.
     """

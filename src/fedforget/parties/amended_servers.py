@@ -80,7 +80,7 @@ def plan_amendment(party: ServerParty, changed: FederationFile) -> PlannedAmendm
         )
     if not reports_alike(before, changed) and party.waiting_to_leave():
         raise AmendmentError(
-            "members wait to leave, have erased their records and cannot report in other bins:"
+            "some members wait to leave, have erased their records and cannot report in other bins:"
             f" {'; '.join(party.waiting_to_leave())}. Let them go first"
         )
     changed.policy().check(len(listed))

@@ -88,8 +88,8 @@ def check_next(ours: FederationFile, theirs: FederationFile) -> None:
             f" version {ours.version + 1} first (federation-{ours.version + 1}.toml)"
         )
     raise FederationFileError(
-        f"version {theirs.version} of the file does not follow version {ours.version} that is known"
-        f" here: {ours.difference(theirs)}; the server tells two histories, or was restored"
+        f"version {theirs.version} of the file does not follow version {ours.version}, which is"
+        f" known here: {ours.difference(theirs)}; the server tells two histories, or was restored"
     )
 
 
@@ -120,7 +120,7 @@ def check_lists_of(
     before = lists.get(first - 1)
     if before is not None and before.members != amending.members:
         raise FederationFileError(
-            f"the list of epoch {first} amends the federation and changes its members, too: the"
+            f"the list of epoch {first} amends the federation and also changes its members: the"
             " next sum would tell one of them from the others. The server must make two lists"
         )
 
@@ -138,7 +138,7 @@ def check_newcomer(federation: FederationFile, lists: Sequence[Membership]) -> N
 
 
 def report_digest(file: FederationFile) -> bytes:
-    """Digest of everything on which a client's histogram depends, its records apart."""
+    """Digest of everything on which a client's histogram depends, except its records."""
     model, rules = file.model, file.disclosure
     digest = Digest("report").field("local_clusters", model.local_clusters)
     for key in ("scale", "step", "shift", "representatives"):
@@ -229,8 +229,8 @@ def consequences(before: FederationFile, after: FederationFile, n_members: int) 
     if not reports_alike(before, after):
         lines.append(
             "clients draw their local clusters again and report in other bins: the server gets"
-            " another sum of the same records, and what both sums tell together may be more exact"
-            " than each of them"
+            " another sum of the same records, and the two sums together may tell more than either"
+            " of them"
         )
     old_policy, new_policy = before.policy(), after.policy()
     if old_policy != new_policy:

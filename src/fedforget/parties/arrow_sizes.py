@@ -1,6 +1,6 @@
 """How much memory an Arrow file or stream takes, found out before Arrow takes it.
 
-Arrow believes what a compressed buffer says about its size.  Thirty kilobytes can so become
+Arrow believes what a compressed buffer says about its size.  So thirty kilobytes can become
 gigabytes.  The sizes stand in the file in the clear: the footer lists the record batches and the
 dictionaries, each of them lists its buffers, and each compressed buffer begins with the number of
 its bytes.  The format is that of https://arrow.apache.org/docs/format/Columnar.html.
@@ -70,7 +70,7 @@ def _unpacked(file: BinaryIO, block: tuple[int, ...]) -> int:
     (first,) = struct.unpack_from("<I", metadata)
     message = _Flat.root(metadata[8 if first == _CONTINUATION else 4 :])
     if message.number(1, "<B") not in (_DICTIONARY_BATCH, _RECORD_BATCH):
-        raise ValueError("it lists a batch that is none")
+        raise ValueError("it lists a batch that is not one")
     return _size(message, lambda at, n_bytes: _read(file, offset + n_metadata + at, n_bytes))
 
 
@@ -130,7 +130,7 @@ class CheckedStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """This many bytes; fewer only at the end."""
         while size < 0 or len(self._ahead) < size:
             message = self._message()
             if not message:
@@ -180,7 +180,7 @@ class CheckedStream(io.RawIOBase):
             )
 
     def _exactly(self, n_bytes: int, *, may_end: bool = False) -> bytes:
-        """So many bytes; memory is taken as they come, whatever was claimed."""
+        """This many bytes; memory is taken as they come, whatever was claimed."""
         pieces, left = [], n_bytes
         while left > 0:
             piece = bytes(self._stream.read(min(left, _PIECE)) or b"")

@@ -77,7 +77,7 @@ def _problems(party: ClientParty, held: HeldRecords, values: Sequence[str]) -> I
     for table in store.strange_tables(SCHEMA, (*values, *of_requests)):
         yield f"{name} holds something that fedforget did not make: {table}"
     for number in store.missing_requests():
-        yield f"request {number} is neither waiting nor has it a receipt"
+        yield f"request {number} neither waits nor has a receipt"
     unclean = store.unclean_slots(held.n_features)
     if unclean:
         what = f"{unclean} erased records have" if unclean > 1 else "1 erased record has"

@@ -175,7 +175,7 @@ class ClientParty:
         """
         check_new_name(name)
         if suppression is not None and suppression.exists():
-            raise ClientError(f"{suppression} is there already; every client has a list of its own")
+            raise ClientError(f"{suppression} exists already; every client has a list of its own")
         identity, secret = Identity(os.urandom(32)), os.urandom(16)
         enrolment = {"name": name, "key": identity.public.data.hex()}
         with being_made(folder, (IDENTITY, SECRET, STORE, ENROLMENT, SUPPRESSION)):
@@ -259,8 +259,8 @@ class ClientParty:
         lists, ledger = self.lists(), self.stored_ledger()
         if ledger is not None and ledger.left:
             raise ClientError(
-                f"{self.name} has left with this directory, which says nothing any more. To come"
-                " back, make a new one (client init) and have the server enrol it. If it stays"
+                f"{self.name} has left, and this directory no longer answers. To come back, make"
+                " a new one (client init) and have the server enrol it. If it stays"
                 " away, the server takes it off the list (server enrol --gone)"
             )
         self.policy.check_join(federation, len(membership))
@@ -287,7 +287,7 @@ class ClientParty:
         return replace(plan, amended=ours) if amended else plan
 
     def follow_version(self, federation: FederationFile, *, redraw: bool) -> None:
-        """Go on with a version that is stored; belongs into a transaction."""
+        """Go on with a version that is stored; belongs in a transaction."""
         self.federation = federation
         self._configure(federation)
         if redraw:
@@ -295,7 +295,7 @@ class ClientParty:
             self._held.draw_if_they_fit()
 
     def keep_ledger(self, ledger: ClientLedger) -> None:
-        """Store the ledger; belongs into a transaction."""
+        """Store the ledger; belongs in a transaction."""
         self._store_ledger(ledger)
 
     def joined(self) -> FederationFile:
@@ -426,7 +426,7 @@ class ClientParty:
             # Until others leave with it, it must go on with what is counted of it.
             raise ClientError(
                 "a full round must come first: what is counted is not known here (--alone does"
-                " without)"
+                " not wait)"
             )
         with self._change() as suppression:
             ids = list(self.store.index())
@@ -625,7 +625,7 @@ class ClientParty:
         for receipt in self.store.receipts():
             if self.store.salt_of(receipt.tag) is not None:
                 asked = json.loads(receipt.document)["request"]
-                state = "carried out; its receipt was not written out"
+                state = "carried out; its receipt is not written out yet"
                 found.append(
                     line(receipt.name, receipt.tag, asked["time"], asked["records"], state)
                 )

@@ -63,7 +63,7 @@ class Database:
     ) -> None:
         self.path = path
         if not create and not path.exists():
-            raise StoreError(f"{path} is missing: this is no party's directory")
+            raise StoreError(f"{path} is missing: this is not a party's directory")
         if copy:
             with self._plain_errors():
                 self._db = _copy_in_memory(path)
@@ -187,7 +187,7 @@ class Database:
         if busy:
             raise ErasureError(
                 f"{self.path}: changes are stored, but what they delete could not be overwritten"
-                f" yet ({problem}); this is made up for when the directory is next used"
+                f" yet ({problem}); it will be overwritten when the directory is next used"
             )
 
     # -- single values -------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def _in_words(error: sqlite3.Error) -> str:
         case "SQLITE_FULL":
             return "the disk is full; nothing was changed"
         case name if name.startswith("SQLITE_IOERR"):
-            return f"the disk does not take or give data ({name}); is it full? Nothing was changed"
+            return f"the disk fails to read or write ({name}); is it full? Nothing was changed"
         case name if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
             return "it cannot be written; nothing was changed"
         case "SQLITE_BUSY":

@@ -91,14 +91,14 @@ def warnings_of(part: DisclosurePart, step: float) -> list[str]:
     if product < LEAST_PRODUCT:
         warnings.append(
             f"the step times the least cell is {product:.2g}, below {LEAST_PRODUCT:g}: when one"
-            " record is forgotten, the change of the sum can place it about as closely as that, as"
-            " a part of each feature's range. A larger --step or --min-cell hides it better."
+            " record is forgotten, the change of the sum can locate it to about that part of each"
+            " feature's range. A larger --step or --min-cell hides it better."
         )
     least_count = int(part.rules.rounded(np.array([part.min_cell]))[0])
     if 0 < least_count < part.min_cell:
         warnings.append(
             f"a cluster of {part.min_cell} records, the least cell, is reported as {least_count},"
-            f" because sizes go in steps of {part.count_step}. Who checks reports will read a count"
+            f" because sizes go in steps of {part.count_step}. An output checker will read a count"
             f" below the least cell. --min-cell {least_count + (part.count_step + 1) // 2} or"
             f" --count-step {part.min_cell} avoids this."
         )

@@ -514,7 +514,7 @@ class _Reader:
             with self.explained(f"{prefix}name"):
                 check_label(feature.name, "the column", LONGEST_LABEL)
             if feature.name in found:
-                raise self.error(f"{prefix}name", f"{_quoted(feature.name)} is there twice")
+                raise self.error(f"{prefix}name", f"{_quoted(feature.name)} occurs twice")
             if max(abs(feature.low), abs(feature.high)) > MAX_MAGNITUDE:
                 raise self.error(f"{prefix}high", f"and low must lie within ±{MAX_MAGNITUDE:g}")
             if not feature.low <= feature.high:

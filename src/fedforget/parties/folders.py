@@ -32,8 +32,8 @@ class FolderInUseError(FolderError):
 def being_made(folder: Path, files: Iterable[str]) -> Iterator[None]:
     """Make a directory that only its owner can enter, and fill it in the body of the ``with``.
 
-    It must not hold anything yet, but what is left of a making that was cut off; that is removed.
-    It cannot be opened before the body has ended well.
+    It must not hold anything yet, except what is left of a making that was cut off; that is
+    removed.  It cannot be opened before the body has ended well.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def writing_private(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
             yield file
     except FileExistsError:
         raise FolderError(
-            f"{path} is there already, with another content; choose another place"
+            f"{path} exists already with other content; choose another place"
         ) from None
     except OSError as error:
         raise FolderError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -65,7 +65,7 @@ class Gate:
     def let_in(self, store: Store) -> None:
         """Take those who came again off the list, with the change that brings them.
 
-        Belongs into the transaction of that change: the store's mark tells whether it was made.
+        Belongs in the transaction of that change: the store's mark tells whether it was made.
         """
         if self.forgiven:
             mark = os.urandom(8).hex()

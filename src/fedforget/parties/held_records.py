@@ -43,7 +43,7 @@ Known = tuple[Ints, Keys]
 class HeldRecords:
     """What a client holds, under the parameters of its federation.
 
-    Whatever changes something belongs into a transaction of the caller.
+    Whatever changes something belongs in a transaction of the caller.
 
     Attributes
     ----------

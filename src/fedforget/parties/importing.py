@@ -18,7 +18,7 @@ from fedforget.parties.store import decoded_id, encoded_ids, keys_of_stored
 from fedforget.parties.stored_records import clusters_of
 
 Progress = Callable[[int], None]
-"""Told how many rows were read."""
+"""Called with the number of rows read so far."""
 
 _NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
 
@@ -103,7 +103,7 @@ def import_records(
 def _check_nobody_is_back(
     encoded: list[bytes], kept: Sequence[int], places: Mapping[bytes, int]
 ) -> None:
-    """Nobody who must stay out may be held: that is a directory of before."""
+    """Nobody who must stay out may be held: that shows a directory restored from a backup."""
     if len(kept) == len(encoded):
         return
     admitted = set(kept)
@@ -122,7 +122,7 @@ def _check_fresh(held: HeldRecords, source: Source, encoded: list[bytes], seen: 
     if not fresh.all():
         at = int(fresh.argmin())
         raise DuplicateIdError(
-            f"{source.place(at)}: the id {decoded_id(encoded[at])!r} is there twice; nothing was"
+            f"{source.place(at)}: the id {decoded_id(encoded[at])!r} occurs twice; nothing was"
             " imported"
         )
     return keys

@@ -52,7 +52,7 @@ def send_imports(store: Database, attempt: int) -> None:
 def close_imports(store: Database, attempt: int) -> None:
     """A round has counted what travelled with an attempt.
 
-    From here on it is known what waits, also in a directory of an earlier version.
+    From here on it is known what waits, even in a directory of an earlier version.
     """
     _put(store, [one for one in _known(store) if one.attempt != attempt])
 

@@ -23,8 +23,8 @@ from fedforget.protocol.rules import fewest_together, groups_of, parts_of
 class Joined:
     """A membership list beside the one before it: who came, went, and what will show.
 
-    ``opened`` are members whose inputs are in a sum that may be known without a commit, ``few``
-    those who are left in every sum since the last commit, if they are too few to be hidden.
+    ``opened`` are members whose inputs are in a sum that may be known without a commit.  ``few``
+    are those who are left in every sum since the last commit, if they are too few to be hidden.
     ``many_dropped`` says that nobody may be left who knows of a sum which others were not shown,
     and ``own`` is the member who looks at the list, if it is one.  ``amended`` is the federation
     file before, if the next version of it comes with the list.
@@ -114,7 +114,7 @@ class Joined:
         return sorted(found | self._asked_newcomers() | self._asked_with_new_keys())
 
     def _asked_newcomers(self) -> set[str]:
-        """Those of whom nothing is counted and whose company is too small.
+        """Those of whom nothing is counted and who came with too few others.
 
         Whoever was asked with an earlier list is not asked again.
         """
@@ -175,15 +175,15 @@ class Joined:
             if name in self.opened and name not in listed.counted
         ]
         lines += [
-            f"{name} has a new key: unless it brings what it had, the next full round shows its"
-            " whole histogram of before"
+            f"{name} has a new key: unless it brings what it had, the next full round shows the"
+            " whole histogram that it had"
             for name in self.changed_keys
             if name in listed.counted or name in self.opened
         ]
         if self.before is None and self.own in listed.counted:
             lines.append(
-                f"{self.own} was counted with another key: the next full round shows what it brings"
-                " less what was counted then, so all of it to whoever knows that"
+                f"{self.own} was counted with another key: the next full round shows the difference"
+                " from what was counted then, so all of it to whoever knows that"
             )
         lines += [
             f"{name} was a member before: the next full round may show its whole histogram"

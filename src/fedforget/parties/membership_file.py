@@ -77,7 +77,7 @@ class MembershipDocument(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def signed(self) -> SignedMembership:
-        """The list as parties use it; nothing is verified but its form."""
+        """The list as parties use it; only its form is verified."""
         if self.version != VERSION:
             raise MembershipFileError(
                 f"a membership list of version {self.version}; this fedforget writes {VERSION}"

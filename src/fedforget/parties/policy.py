@@ -31,12 +31,12 @@ class SitePolicy:
 
     Attributes
     ----------
-    min_cell, min_records, count_step : as the federation's, and never laxer.
+    min_cell, min_records, count_step : as in the federation's rules, and never laxer.
     features : the columns that may ever be used; None for any.
-    least_members : fewest members of a list with which the site takes part.
+    least_members : the fewest members that a list must have for the site to take part.
     approval : whether somebody must approve what a round would take.
-    tighten : whether a federation with laxer numbers may be joined, the site's own numbers then
-        applying to what it reports.  Otherwise such a federation is refused.
+    tighten : whether a federation with laxer numbers may be joined; the site's own numbers then
+        apply to what it reports.  Otherwise such a federation is refused.
     """
 
     min_cell: int = 1
@@ -108,20 +108,20 @@ class SitePolicy:
                 if getattr(rules, key) > getattr(theirs, key)
             ]
         if found:
-            raise PolicyError(f"{FILE} of this site forbids to join: {'; '.join(found)}")
+            raise PolicyError(f"{FILE} of this site forbids joining: {'; '.join(found)}")
 
     def check_round(self, federation: FederationFile, n_members: int) -> None:
-        """Refuse to report where the policy forbids it, also one that was written after joining."""
+        """Refuse to report if the policy forbids it, even one that was written after joining."""
         found = self.problems(federation, n_members)
         if found:
-            raise PolicyError(f"{FILE} of this site forbids to take part: {'; '.join(found)}")
+            raise PolicyError(f"{FILE} of this site forbids taking part: {'; '.join(found)}")
 
 
 _KINDS = {
-    "min_cell": "a number from 1",
-    "min_records": "a number from 1",
-    "count_step": "a number from 1",
-    "least_members": "a number from 0",
+    "min_cell": "a number of at least 1",
+    "min_records": "a number of at least 1",
+    "count_step": "a number of at least 1",
+    "least_members": "a number of at least 0",
     "features": "a list of columns",
     "approval": "true or false",
     "tighten": "true or false",

@@ -78,7 +78,7 @@ class FederationName(Struct, frozen=True, forbid_unknown_fields=True):
 class RequestPart(Struct, frozen=True, forbid_unknown_fields=True):
     """What was asked for.  There are no digests where it was for everything.
 
-    ``not_held`` is there in version 3 alone: how many more ids were asked for.
+    ``not_held`` is there only in version 3: how many more ids were asked for.
     """
 
     number: Number
@@ -262,9 +262,7 @@ def verify(
     try:
         receipt = msgspec.convert(document, Receipt)
         if (receipt.request.not_held is not UNSET) != (version == WITH_NOT_HELD):
-            raise ReceiptError(
-                "request: how many ids were not held is said in version 3, and in no other"
-            )
+            raise ReceiptError("request: only version 3 says how many ids were not held")
         proof = _verified(receipt, federation, ids, salt, clock or utc_now())
     except msgspec.ValidationError as error:
         raise ReceiptError(f"the receipt is damaged: {error}") from None
@@ -348,7 +346,7 @@ def _check_federation(receipt: Receipt, federation: FederationFile) -> None:
     texts = receipt.erased, receipt.not_covered
     if texts != (ERASED, NOT_COVERED) or receipt.suppression not in (SUPPRESSED, NOT_SUPPRESSED):
         raise ReceiptError(
-            "client_signature: what the receipt says of the erasure is not what receipts say"
+            "client_signature: the words about the erasure are not those of a receipt"
         )
 
 
@@ -409,7 +407,8 @@ def _covered(
         return None
     if request.digests is None:
         raise ReceiptError(
-            f"the ids cannot be checked: {receipt.client} erased all that it held, unnamed"
+            f"the ids cannot be checked: {receipt.client} erased all that it held, without naming"
+            " ids"
         )
     if salt is None:
         raise ReceiptError("the ids can only be checked with the request's salt")
@@ -422,7 +421,7 @@ def _remarks(receipt: Receipt, before: Notice | None, after: Notice, clock: date
         asked = datetime.fromisoformat(receipt.request.time)
         asked = asked if asked.tzinfo else asked.replace(tzinfo=UTC)
     except ValueError:
-        raise ReceiptError("request: its time is none") from None
+        raise ReceiptError("request: its time is not a time") from None
     committed = datetime.fromtimestamp(after.time, UTC)
     remarks = []
     if asked > committed + CLOCKS_MAY_DIFFER:

@@ -197,7 +197,7 @@ class ServerParty:
         return MembershipDocument.of(signed)
 
     def add_list(self, signed: SignedMembership, ledger: ServerLedger) -> None:
-        """Store a list and the ledger that goes with it; belongs into a transaction."""
+        """Store a list and the ledger that goes with it; belongs in a transaction."""
         membership = signed.membership
         self._db.execute("INSERT INTO list VALUES (?, ?)", (membership.epoch, signed.data))
         self._store_ledger(ledger)
@@ -216,11 +216,11 @@ class ServerParty:
             yield self._db
 
     def append_to_log(self, kind: str, body: dict[str, Any]) -> None:
-        """Add an entry to the public log; belongs into a transaction."""
+        """Add an entry to the public log; belongs in a transaction."""
         self._append(kind, body)
 
     def keep_ledger(self, ledger: ServerLedger) -> None:
-        """Store the ledger; belongs into a transaction."""
+        """Store the ledger; belongs in a transaction."""
         self._store_ledger(ledger)
 
     def follow_versions(self) -> None:

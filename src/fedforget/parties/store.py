@@ -519,7 +519,7 @@ def plain_histogram(histogram: Histogram | None) -> dict[bytes, int] | None:
 
 
 def histogram_of(plain: object, n_features: int) -> Histogram | None:
-    """A stored histogram; a ValueError if what is stored is none."""
+    """A stored histogram; a ValueError if what is stored is not one."""
     if plain is None:
         return None
     return Histogram.checked(n_features, msgspec.convert(plain, dict[bytes, int]))

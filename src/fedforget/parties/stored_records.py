@@ -33,7 +33,7 @@ class StoredRecords:
 
     Parameters
     ----------
-    store : where they are; calls that change something belong into one of its transactions.
+    store : where they are; calls that change something belong in one of its transactions.
     grid : says how values are clustered.
     secret : the owner's.
     n_clusters : how many clusters the store has.
@@ -209,7 +209,7 @@ class StoredLloydClusters(StoredClusters):
         return first_among(self.seed_ids, self.records.ids_of(rows))
 
     def forget(self, rows: Ints) -> tuple[Ints, int | None]:
-        """Erase records; returns no rows, as none moves, and the first step drawn again."""
+        """Erase records; returns no rows, because none moves, and the first step drawn again."""
         lost = self.first_lost(rows)
         moved, _ = self.records.remove(rows)
         self._found = self._run()

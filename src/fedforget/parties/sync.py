@@ -1,6 +1,6 @@
 """Making a client's records equal to a source: tonight's export, a query, a file.
 
-New records are learnt, changed ones replaced, and those that the source has no longer are forgotten
+New records are learnt, changed ones replaced, and those that the source no longer has are forgotten
 by a request, as if somebody had asked for it.  All of it is one transaction.  Afterwards nothing
 tells that the records did not come by one import of the source.
 
@@ -72,9 +72,9 @@ class Brake:
 
     Attributes
     ----------
-    number : so many; None where a share is meant.
+    number : at most this many; None if a share is meant.
     share : this share of the stored records, rounded down.
-    least : where the share is less than this, this.
+    least : this number, if the share is less.
     """
 
     number: int | None = None
@@ -255,7 +255,7 @@ class Comparison:
         if twice.any():
             first = int(twice.argmax())
             raise DuplicateIdError(
-                f"{source.path}: the id {decoded_id(encoded[first])!r} is there twice (again in"
+                f"{source.path}: the id {decoded_id(encoded[first])!r} occurs twice (again in"
                 f" {source.place(first)}); nothing was changed"
             )
         self.seen[at[known]] = True
@@ -331,7 +331,7 @@ class Comparison:
         return _Listed(self.ids)
 
     def removed_ids(self) -> list[bytes]:
-        """The encoded ids that the source has no longer."""
+        """The encoded ids that the source no longer has."""
         gone: list[bytes] = self.ids[~self.seen].tolist()
         return gone
 

@@ -178,7 +178,7 @@ def client_times(party: ClientParty, now: datetime, limits: Limits) -> ClientTim
         )
     if imports is not None and imports[1] and _is_late(imports[0], now, limits.stale):
         overdue.append(
-            Overdue("import", f"imported records are not counted since {_text(imports[0])}")
+            Overdue("import", f"imported records have not been counted since {_text(imports[0])}")
         )
     return ClientTimes(
         now, last, missing, tuple(failed), tuple(overdue), oldest=oldest, imports=imports
@@ -281,7 +281,7 @@ def _late_commit(
 
 def _late_members(missing: Iterable[Missing], now: datetime, limits: Limits) -> list[Overdue]:
     return [
-        Overdue("member", f"{one.name} is missing since {_text(one.since)}")
+        Overdue("member", f"{one.name} has been missing since {_text(one.since)}")
         for one in missing
         if _is_late(one.since, now, limits.stale)
     ]

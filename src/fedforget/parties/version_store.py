@@ -49,7 +49,7 @@ def current_file(
 
 
 def put_version(database: Database, before: FederationFile, after: FederationFile) -> None:
-    """Store the next version; belongs into a transaction."""
+    """Store the next version; belongs in a transaction."""
     database.put(VALUE, [*database.get(VALUE, []), before.text()])
     database.put("federation", after.text())
 

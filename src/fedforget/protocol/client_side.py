@@ -270,8 +270,8 @@ class ClientSide:
         if told.configuration != ours.configuration:
             known = [one.configuration for one in ours.earlier]
             what = (
-                f"an earlier version of the federation file, of which version {len(known) + 1} is"
-                " known here. It was restored from a backup: run `server amend --restore`"
+                f"an earlier version of the federation file; version {len(known) + 1} is"
+                " known here. The server was restored from a backup: run `server amend --restore`"
                 if told.configuration in known
                 else "another configuration of this federation; if it was amended, run `client"
                 " join` with its new file"
@@ -289,7 +289,7 @@ class ClientSide:
         self._check_federation(who)
         ledger, place = self.ledger, self.ledger.place
         if ledger.left:
-            raise SuspendedError(f"{self.name} has left, and says nothing any more")
+            raise SuspendedError(f"{self.name} has left and no longer answers")
         # Of a commit that only a list has told of, the notice is still wanted.
         known = place.round if place.counted is not None else place.round - 1
         greeting = Present(
@@ -337,7 +337,7 @@ class ClientSide:
         payload = letter.payload
         context, notice = payload.context, payload.body
         if not isinstance(notice, Notice) or payload.sender != SERVER:
-            raise OutOfOrderError("what came as a commit notice is none")
+            raise OutOfOrderError("what came as a commit notice is not one")
         if context.federation != self.federation.identifier:
             raise WrongFederationError("the message belongs to another federation")
         place = ledger.place

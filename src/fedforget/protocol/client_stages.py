@@ -62,7 +62,7 @@ class Consented:
 
 @dataclass(frozen=True)
 class Revealed:
-    """Shares are revealed; nothing secret is left but what the ledger holds."""
+    """Shares are revealed; nothing secret is left except what the ledger holds."""
 
     context: Context
 

@@ -17,7 +17,7 @@ class MalformedError(ProtocolError):
 
 
 class BadKeyError(ProtocolError):
-    """A key that is none: of small order, or of another length."""
+    """A key that is not valid: of small order, or of another length."""
 
 
 class BadSignatureError(ProtocolError):

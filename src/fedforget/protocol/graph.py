@@ -101,7 +101,7 @@ class Policy:
         if too_demanding(self.dropout, self.colluding):
             raise PolicyError(
                 f"dropout {self.dropout} and colluding {self.colluding} are too much: twice"
-                " the one plus the other must be below 1, or too few members are left to sign"
+                " dropout plus colluding must be below 1, or too few members are left to sign"
             )
         if self.minimum < 1:
             raise PolicyError(f"minimum must be at least 1, got {self.minimum}")
@@ -212,7 +212,7 @@ def _sparse(
 
 
 def _tails(n: int, bad: int, draws: int) -> list[int]:
-    """In how many of the ways to draw from n are at least i bad, i = 0 … draws + 1."""
+    """In how many of the ways to draw from n at least i are bad, i = 0 … draws + 1."""
     most, least = min(bad, draws), max(0, draws - (n - bad))
     counts = [comb(n, draws)] * (least + 1) + [0] * (draws + 1 - least)
     ways = comb(bad, most) * comb(n - bad, draws - most)
@@ -224,7 +224,7 @@ def _tails(n: int, bad: int, draws: int) -> list[int]:
 
 
 def _tail(n: int, bad: int, draws: int, least: int) -> int:
-    """In how many of the ways to draw from n are at least so many bad."""
+    """In how many of the ways to draw from n at least this many are bad."""
     return _tails(n, bad, draws)[max(0, least)]
 
 

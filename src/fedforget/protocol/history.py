@@ -191,8 +191,8 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
     told = membership.since, membership.dropped, membership.former
     if came[:3] != told or not came.parted <= set(membership.parted):
         raise ForkError(
-            f"the list of epoch {membership.epoch} tells something else of who came when than the"
-            " list before"
+            f"the list of epoch {membership.epoch} disagrees with the list before it about who came"
+            " when"
         )
     if place.round > membership.after_round:
         raise ForkError(
@@ -293,7 +293,8 @@ def _list_of(context: Context, lists: Sequence[Membership]) -> Membership:
         ended = later is not None and context.round > later.after_round
         if context.round <= membership.after_round or ended:
             raise ForkError(
-                f"round {context.round} was not to be run with the list of epoch {membership.epoch}"
+                f"round {context.round} should not have been run with the list of epoch"
+                f" {membership.epoch}"
             )
         return membership
     raise WrongFederationError(
@@ -325,7 +326,7 @@ def check_consents(
     """
     signatures: Mapping[str, bytes] = dict(consents)
     if len(signatures) != len(consents) or not signatures.keys() <= membership.keys.keys():
-        raise TooFewError("a signature is there twice, or is not by a member")
+        raise TooFewError("a signature occurs twice, or is not by a member")
     missing = needed.missing_signers(signatures)
     if missing:
         raise TooFewError(f"{len(signatures)} members agree to the survivors; {missing} more must")
@@ -378,7 +379,7 @@ def walk(
         letter.check(federation.server_key)
         context, notice = letter.payload.context, letter.payload.body
         if not isinstance(notice, Notice):
-            raise MissingNoticeError("what is stored as a commit notice is none")
+            raise MissingNoticeError("what is stored as a commit notice is not one")
         if place.counted is None:
             if (context.round, link_of(context, notice)) != (place.round, place.link):
                 raise ForkError(f"the notice of round {place.round} is not the one of the list")

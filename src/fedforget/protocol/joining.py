@@ -64,7 +64,7 @@ def check_adoption(
 
 
 def is_in_force(lists: Sequence[Membership], new: Sequence[Membership]) -> bool:
-    """Whether nothing is given but the list that the client holds already."""
+    """Whether only the list is given that the client holds already."""
     return [one.digest for one in new] == [one.digest for one in lists[-1:]]
 
 
@@ -125,9 +125,9 @@ def check_company(
 ) -> None:
     """Refuse to join with so few that the next sum would show this client's histogram.
 
-    Its company are those who came with the same list, are still there, do not leave, are not
-    counted yet and were never there before.  Those of the first list of all have no sum before
-    them.
+    The others that hide it are those who came with the same list, are still there, do not leave,
+    are not counted yet and were never there before.  Those of the first list of all have no sum
+    before them.
     """
     if membership.epoch == 1:
         return
@@ -138,8 +138,8 @@ def check_company(
     if fewest > 1 and name in membership.returned:
         raise AloneError(
             f"{name} was on an earlier list and taken off it. Sums of that time may hold what it"
-            " has, so nobody who comes with it hides it: its histogram may show in the next full"
-            " round (`client join --alone` accepts that)"
+            " has, so those who come with it cannot hide it: its histogram may show in the next"
+            " full round (`client join --alone` accepts that)"
         )
     if fewest > 1 and len(together) < fewest:
         others = sorted(came - together - {name})
@@ -202,8 +202,8 @@ def _check_in_every_sum(
         raise AloneError(
             f"only {', '.join(sorted(few))} took part under every list since round"
             f" {new[-1].after_round}; what each of the others changed since then may show, and so"
-            f" what {name} did (`client join --alone` accepts that; a list that is made after the"
-            " next commit does not show it)"
+            f" what {name} did (`client join --alone` accepts that; a list made after the next"
+            " commit does not show it)"
         )
 
 
@@ -283,7 +283,7 @@ def signers_may_be_gone(
     """Whether lists drop so many that all honest ones who signed one sum may be among them.
 
     Whoever signed a sum with leavers refuses a list that hides them.  Those who did not sign rely
-    on that, so that one honest signer must stay.  A new key is like being dropped.
+    on that, so one honest signer must stay.  A new key is like being dropped.
     """
     membership = new[-1]
     for one in _lists_at([*lists, *new[:-1]], membership.after_round):

@@ -65,7 +65,7 @@ class PublicKey:
             raise BadKeyError(f"an identity key has {KEY_BYTES} bytes, got {len(self.data)}")
         y = int.from_bytes(self.data, "little") & (2**255 - 1)
         if y >= _FIELD or y in _SMALL_ORDER_Y:
-            raise BadKeyError("an identity key that is no key: a point of small order")
+            raise BadKeyError("this is not a valid identity key: it is a point of small order")
 
     @cached_property
     def _key(self) -> Ed25519PublicKey:

@@ -116,7 +116,7 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
         if self.counted and not self.after_round:
             raise ValueError("nothing is counted before the first commit")
         if not 1 <= self.capacity <= MAX_CAPACITY:
-            raise ValueError(f"a capacity from 1 to {MAX_CAPACITY}, not {self.capacity}")
+            raise ValueError(f"the capacity must be from 1 to {MAX_CAPACITY}, not {self.capacity}")
         try:
             for name in (*names, *self.counted, *self.former, *sum(self.parted, ())):
                 check_name(name)

@@ -25,7 +25,7 @@ Counted = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Quorum:
-    """So many signatures must come from these members."""
+    """How many signatures must come from which members."""
 
     population: frozenset[str]
     signers: int

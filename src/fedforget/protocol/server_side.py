@@ -1,4 +1,4 @@
-"""The server's side of a round: gathers answers, goes on when told, learns the sum alone.
+"""The server's side of a round: gathers answers, goes on when told, and learns only the sum.
 
 There is no clock here.  The caller decides when a stage has lasted long enough and calls
 :meth:`Server.advance`; whoever has not answered by then is taken for lost.  What must outlive the
@@ -309,14 +309,14 @@ class ServerSide:
         return self._sealed(context, bodies)
 
     def _invited(self, needed: Requirements) -> tuple[str, ...]:
-        """Where survivors were signed, just they may come again before the next commit."""
+        """Where survivors were signed, only they may come again before the next commit."""
         lock = self._lock()
         if lock is not None:
             return lock.alive
         return tuple(name for name in needed.allowed if name not in self._excluded)
 
     def _check_lock(self, needed: Requirements) -> None:
-        """A full round needs everybody, and cannot come out where a smaller set was signed."""
+        """A full round needs everybody, and cannot be committed where a smaller set was signed."""
         lock = self._lock()
         if lock is None or not needed.everyone:
             return
@@ -325,9 +325,9 @@ class ServerSide:
             full_only = self.ledger.full_due or why_no_delta(self.membership, self.counted)
             otherwise = "" if full_only else "run a round without --full first, or "
             raise RoundAbortedError(
-                f"a set without {missing[0]} was signed since the last commit, and no other can"
-                f" come out under this list: {otherwise}make a new list (server enrol --afresh);"
-                " nothing was learnt",
+                f"a set without {missing[0]} was signed since the last commit, and no other set"
+                f" can be committed under this list: {otherwise}make a new list (server enrol"
+                " --afresh); nothing was learnt",
                 person=True,
             )
 
@@ -357,9 +357,9 @@ class ServerSide:
                     else "suspend it (server enrol --suspend)"
                 )
                 raise RoundAbortedError(
-                    f"{silent[0]} was to leave with a set that was signed since the last commit and"
-                    f" has not said so under the list of epoch {self.membership.epoch}: let it come"
-                    " back and take that list over (client join), and say so again if it was"
+                    f"{silent[0]} was to leave with a set that was signed since the last commit,"
+                    f" but has not said so under the list of epoch {self.membership.epoch}: let it"
+                    " come back and take that list over (client join), and say so again if it was"
                     f" restored (client leave), or {otherwise}; nothing was learnt",
                     missing=silent,
                 )
@@ -391,7 +391,7 @@ class ServerSide:
         except TooFewError as error:
             raise RoundAbortedError(
                 f"{error}. A set with these leavers was signed since the last commit, so no other"
-                " can come out; nothing was learnt",
+                " set can be committed; nothing was learnt",
                 person=True,
             ) from None
 
@@ -707,7 +707,8 @@ class ServerSide:
         except scma.DecodeError as final:
             finding = Finding(
                 (),
-                "somebody sent what is not an encoding of a histogram; who it was cannot be told",
+                "somebody sent something other than an encoded histogram; nobody can tell who it"
+                " was",
             )
             self._find(finding)
             raise RoundAbortedError(
@@ -776,8 +777,8 @@ class ServerSide:
         """Commits that some members must have before the next opening.
 
         They get no opening, because they have left or are suspended; or they want to leave, which
-        they must say for the last commit.  One list of messages after the other, as commits must be
-        followed in their order.
+        they must say for the last commit.  One list of messages after the other, because commits
+        must be followed in their order.
         """
         place, found = self.ledger.place, list[list[Outgoing]]()
         for name, greeting in sorted(self.present.items()):

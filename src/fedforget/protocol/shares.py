@@ -42,13 +42,13 @@ def split(secret: bytes, holders: Sequence[int], threshold: int, entropy: Entrop
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
     """The secret of which ``threshold`` or more holders give their shares."""
     if len(shares) < threshold:
-        raise BadShareError(f"{len(shares)} shares of {threshold} that are needed")
+        raise BadShareError(f"{len(shares)} shares, but {threshold} are needed")
     chosen = tuple(sorted(shares)[:threshold])
     values = [int.from_bytes(shares[x], "little") for x in chosen]
     pairs = zip(values, _weights(chosen), strict=True)
     secret = sum(value * weight for value, weight in pairs) % PRIME
     if max(values) >= PRIME or secret >= 2**256:
-        raise BadShareError("shares that belong to no secret")
+        raise BadShareError("these shares belong to no secret")
     return secret.to_bytes(KEY_BYTES, "little")
 
 

@@ -14,7 +14,7 @@ from fedforget.protocol.server_stages import Decided, Outgoing, RoundResult
 from fedforget.report import Traffic
 
 Watch = Callable[[str], None]
-"""Told each stage as it begins."""
+"""Called with each stage as it begins."""
 
 
 class Host(Protocol):

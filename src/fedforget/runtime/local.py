@@ -1,7 +1,7 @@
 """A whole federation in one process: every client's records, and the server's model of their sum.
 
 The clients are simulated, but each one keeps its own records, secret and clusters, and the server
-sees nothing but the sum of their histograms.  Nothing here checks its input; the estimators do.
+sees only the sum of their histograms.  Nothing here checks its input; the estimators do.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Backoff:
     random: Random = field(default_factory=Random)
 
     def wait(self, failures: int, *, looking: bool) -> float:
-        """Seconds before the next try; ``looking`` if it is only looked for changes."""
+        """Seconds before the next try; ``looking`` if it only looks for changes."""
         cap = self.look if looking else self.cap
         exact = min(cap, self.first * 2.0 ** min(failures - 1, 60))
         return exact * self.random.uniform(1 - self.jitter, 1 + self.jitter)
@@ -147,7 +147,7 @@ class Schedule:
     stop : asked before every step.
     tell : told what happens.
     tries : most attempts (and looks for changes) for a round that is due; None for no limit.
-    wanted : end after so many rounds; None for no end.
+    wanted : end after this many rounds; None for no end.
     """
 
     def __init__(

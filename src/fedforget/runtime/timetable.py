@@ -23,7 +23,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class TimetableError(FedforgetError):
-    """A time, or a length of time, that is none."""
+    """Something that is not a time, or not a length of time."""
 
 
 def duration(text: str) -> timedelta:
@@ -34,7 +34,7 @@ def duration(text: str) -> timedelta:
     """
     parts = re.findall(r"(\d{1,9})([smhd])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise TimetableError(f"{text!r} is no length of time: write 30s, 10m, 24h, 7d or 1h30m")
+        raise TimetableError(f"{text!r} is not a length of time: write 30s, 10m, 24h, 7d or 1h30m")
     seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
     if seconds > LONGEST.total_seconds():
         raise TimetableError(f"{text!r} is too long: {LONGEST.days}d is the most")
@@ -48,11 +48,11 @@ def time_of_day(text: str) -> time:
     datetime.time(2, 30)
     """
     if not re.fullmatch(r"\d{2}:\d{2}", text):
-        raise TimetableError(f"{text!r} is no time of the day: write it as 02:30")
+        raise TimetableError(f"{text!r} is not a time of day: write it as 02:30")
     try:
         return time.fromisoformat(text)
     except ValueError:
-        raise TimetableError(f"{text!r} is no time of the day: write it as 02:30") from None
+        raise TimetableError(f"{text!r} is not a time of day: write it as 02:30") from None
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Timetable:
 
     Attributes
     ----------
-    every : the distance.  With ``at``, whole days, or a part of a day that fills it evenly.
+    every : the distance.  With ``at``, whole days, or a length that divides a day evenly.
     at : a time of the local clock; None to count from the last round.
     zone : whose clock; None for the machine's.
     """
@@ -72,10 +72,10 @@ class Timetable:
 
     def __post_init__(self) -> None:
         if self.every < timedelta(seconds=1):
-            raise TimetableError("--every must be a second at least")
+            raise TimetableError("--every must be at least one second")
         if self.at is not None and self.every % DAY and DAY % self.every:
             raise TimetableError(
-                "with --at, --every must be whole days (24h, 7d) or a part of a day that fills it"
+                "with --at, --every must be whole days (24h, 7d) or a length that divides a day"
                 " evenly (12h, 8h, 30m)"
             )
 

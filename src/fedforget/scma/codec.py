@@ -67,7 +67,7 @@ class Codec:
     levels : array-like of int
         The number of bins of each feature, at least 1.
     capacity : int
-        The most different bins that a sum may hold.
+        The largest number of different bins that a sum may hold.
     salt : bytes
         Public key of the hashes.  A fresh one undoes a (most unlikely) collision of locators.
     spare : int
@@ -296,7 +296,7 @@ class Codec:
         return array
 
     def _parts(self, vector: Elements) -> tuple[Elements, Elements, Elements]:
-        """Syndromes, word sums (one word a row), check sums."""
+        """Syndromes, word sums (one word per row), check sums."""
         sums = vector[self._n_syndromes : -_N_CHECKS].reshape(-1, self._n_sums)
         return vector[: self._n_syndromes], sums, vector[-_N_CHECKS:]
 

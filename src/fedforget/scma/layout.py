@@ -45,7 +45,7 @@ class Layout:
         self._wide = bool(levels.max() > _GROUP)
 
     def words(self, bins: Ints) -> Elements:
-        """Head and words of each bin, one bin a row."""
+        """Head and words of each bin, one bin per row."""
         if self._wide:
             return self._words_of_wide(bins)
         words: Elements = kernels.bins_to_words(

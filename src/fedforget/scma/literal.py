@@ -136,8 +136,8 @@ def solve_counts(
 ) -> list[Element]:
     """Solve Σ_j q_j·j^i = S_i for q, where h(x) = Π_j (x - j), lowest coefficient first.
 
-    h(x)/(x - j) vanishes at every bin but j, where it is h'(j).  Its coefficients therefore combine
-    the sums into h'(j)·q_j.
+    h(x)/(x - j) vanishes at every bin except j, where it is h'(j).  Its coefficients therefore
+    combine the sums into h'(j)·q_j.
     """
     counts = []
     for j in bins:
@@ -196,7 +196,9 @@ def _crossing(f: fmpz_poly, low: int, high: int) -> int:
     """A root of f, or the integer next to one where f < 0; f is positive at one end only."""
     rising = f(high) > 0
     if low >= high or rising == (f(low) > 0):
-        raise UndecodableError("the bins' polynomial has not the signs that bins would give it")
+        raise UndecodableError(
+            "the bins' polynomial does not have the signs that bins would give it"
+        )
     while high - low > 1:
         middle = (low + high) // 2
         value = f(middle)
@@ -211,7 +213,8 @@ def _crossing(f: fmpz_poly, low: int, high: int) -> int:
 
 @dataclass(frozen=True)
 class _Scheme(ABC):
-    """What the two schemes share: everything but the modulus and the solution of the equations."""
+    """What the two schemes share: everything except the modulus and the solution of the
+    equations."""
 
     n_bins: int
     capacity: int
@@ -229,7 +232,8 @@ class _Scheme(ABC):
 
     @abstractmethod
     def _solve(self, sums: Sequence[int]) -> dict[int, int]:
-        """Bins and counts; right whenever there is a right answer, else anything or an error."""
+        """Bins and counts; right whenever there is a right answer, otherwise anything or an
+        error."""
 
     @property
     def bits(self) -> int:
@@ -250,7 +254,7 @@ class _Scheme(ABC):
         return power_sums(counts, 2 * self.capacity, self.modulus)
 
     def masks(self, n_clients: int, rng: Random) -> list[list[int]]:
-        """A mask for each client; all but the last are uniform, and together they are zero.
+        """A mask for each client; all except the last are uniform, and together they are zero.
 
         The masks hide only as much as ``rng`` does: outside of experiments, ``SystemRandom``.
         """
@@ -269,7 +273,7 @@ class _Scheme(ABC):
         """The counts of the occupied bins, in the order of the bins.
 
         All 2T equations are used up by T bins.  The sums of more than T bins may therefore be those
-        of other T bins or fewer, and no decoder can tell; else they are refused.
+        of other T bins or fewer, and no decoder can tell; otherwise they are refused.
 
         Raises
         ------
@@ -336,8 +340,8 @@ class LiteralScheme(_Scheme):
 class DeterministicScheme(_Scheme):
     """The appendix's variant: a modulus p' beyond every sum, and a decoder that draws no numbers.
 
-    No sum wraps around, so that the server computes in the rationals, and finds the bins by
-    bisection.  A message is about 2T times as long as that of Alg. 2.  Most of the time goes into
+    No sum wraps around, so the server computes in the rationals, and finds the bins by bisection.
+    A message is about 2T times as long as that of Alg. 2.  Most of the time goes into
     Berlekamp-Massey, whose fractions grow to some 3T/4 times the length of p' before they cancel:
     seconds at T = 40 for bins of 68 bits, and 30 times that for twice the bins.
 

@@ -57,7 +57,8 @@ class Address:
         Raises
         ------
         TableError
-            If it is none.  The message does not repeat it: a password may stand anywhere in it.
+            If it is not an address.  The message does not repeat it: a password may stand anywhere
+            in it.
         """
         scheme, found, rest = uri.partition("://")
         kind = _KINDS.get(scheme.lower())

@@ -1,8 +1,8 @@
-"""Ids that people, or programs, take for other ids or for none.
+"""Ids that people or programs may take for other ids, or for missing ones.
 
-``A1`` and ``A1␠`` are two patients here and one to everybody else; whoever asks to be forgotten as
-one of them would stay as the other.  So such ids are refused where they come in.  They are never
-mended here: only their owner knows which of the two was meant.
+``A1`` and ``A1␠`` are two patients here, but people take them for one.  A patient who is forgotten
+under one of the two ids would stay under the other.  So such ids are refused where they come in.
+They are never mended here: only their owner knows which of the two was meant.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class LookAlikes:
         listed = "; ".join(self._examples) + (f"; and {more} more" if more else "")
         ids = "1 id" if self.count == 1 else f"{self.count} ids"
         return (
-            f"{ids} can be mistaken for others or for none: {listed}. Mend them where they come"
-            " from; --ids-as-is takes them as they are"
+            f"{ids} can be mistaken for other ids or for missing ones: {listed}. Mend them where"
+            " they come from; --ids-as-is takes them as they are"
         )
 
 

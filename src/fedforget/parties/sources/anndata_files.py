@@ -36,7 +36,7 @@ _PIECE_BYTES = 64 << 20
 _EXACT = 2**53
 _FIRST = re.compile(r"(?P<part>.+)\[:(?P<count>[1-9][0-9]{0,8})\]")
 _MASKED = ("nullable-integer", "nullable-boolean", "nullable-float")
-_NOT_A_TABLE = "its obs is no table; write it again with a current anndata"
+_NOT_A_TABLE = "its obs is not a table; write it again with a current anndata"
 
 Rows = Callable[[int, int], Floats]
 """Values of the rows from one number to another, one column per feature."""
@@ -249,8 +249,8 @@ class AnnDataReader(Reader):
         # As integers: 2**53 + 1 becomes 2**53 as a float.
         if found.dtype.kind in "iu" and ((found > _EXACT) | (found < -_EXACT)).any():
             raise TableError(
-                f"{self.name}: {what} holds integers beyond 2**53, which are no float64; nothing"
-                " was imported"
+                f"{self.name}: {what} holds integers beyond 2**53, which float64 cannot hold;"
+                " nothing was imported"
             )
         return values
 
@@ -302,7 +302,7 @@ def _texts(reader: Reader, column: Any, first: int, last: int) -> RawIds:
         return integers
     if column.dtype.kind not in "OS":
         raise TableError(
-            f"{reader.name}: {column.name.lstrip('/')} holds {column.dtype}, which are no ids;"
+            f"{reader.name}: {column.name.lstrip('/')} holds {column.dtype}, which cannot be ids;"
             " nothing was imported"
         )
     texts: list[str] = column.asstr()[first:last].tolist()

@@ -99,8 +99,8 @@ def _numbers(reader: Reader, name: str, column: pa.Array, field: pa.Field) -> pa
         return column.cast(pa.float64())
     except pa.ArrowInvalid:
         raise TableError(
-            f"{reader.name}: column {name!r} holds integers beyond 2**53, which are no float64;"
-            " nothing was imported"
+            f"{reader.name}: column {name!r} holds integers beyond 2**53, which float64 cannot"
+            " hold; nothing was imported"
         ) from None
 
 

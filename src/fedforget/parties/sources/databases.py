@@ -82,7 +82,7 @@ class QueryReader(Reader):
 
 
 class PostgresReader(QueryReader):
-    """A query of a PostgreSQL server.  Its own variables and files say what the address leaves."""
+    """A query of a PostgreSQL server.  Its own variables and files complete the address."""
 
     def parts(self) -> Iterator[tuple[RawIds, Floats]]:
         check_installed("adbc_driver_postgresql", "sql", "PostgreSQL")
@@ -109,7 +109,7 @@ class SqliteReader(QueryReader):
     """A query of an SQLite file.
 
     Python's own driver reads it: a value of SQLite has a type of its own, and ADBC's driver takes
-    that of the first rows for all, so that a column which begins with NULLs could not be read.
+    that of the first rows for all, so a column that begins with NULLs could not be read.
     """
 
     def parts(self) -> Iterator[tuple[RawIds, Floats]]:

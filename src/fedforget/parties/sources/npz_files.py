@@ -65,7 +65,7 @@ class NpzReader(Reader):
         # As integers: 2**53 + 1 becomes 2**53 as a float.
         if found.dtype.kind in "iu" and ((found > 2**53) | (found < -(2**53))).any():
             raise TableError(
-                f"{self.name}: {name!r} holds integers beyond 2**53, which are no float64; nothing"
-                " was imported"
+                f"{self.name}: {name!r} holds integers beyond 2**53, which float64 cannot hold;"
+                " nothing was imported"
             )
         return found

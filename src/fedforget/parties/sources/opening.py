@@ -154,7 +154,7 @@ def _files(given: str | Path) -> list[Path]:
     found = [one for one in matches if one.is_file()]
     if not found:
         pattern = any(sign in str(given) for sign in "*?[")
-        more = ", nor any of this pattern" if pattern else ""
+        more = ", and none matches this pattern" if pattern else ""
         raise TableError(f"{given}: there is no such file{more}")
     return found
 
@@ -188,7 +188,7 @@ def file_reader(path: Path, wanted: Wanted, options: SourceOptions) -> Reader:
             return WorkbookReader(name, wanted, path, options.sheet)
     hint = "; save it as .xlsx" if kind in (".xls", ".xlsb", ".ods") else ""
     hint = "; a database is read with --uri and --sql" if kind in _DATABASES else hint
-    raise TableError(f"{path}: the ending must be one of {_ENDINGS}{hint}")
+    raise TableError(f"{path}: the file name must end in one of {_ENDINGS}{hint}")
 
 
 def _text_format(name: str, options: SourceOptions, delimiter: str) -> TextFormat:
@@ -205,7 +205,9 @@ def _stream_reader(stream: BinaryIO, wanted: Wanted, options: SourceOptions) -> 
     peeked = Peeked(stream)
     for beginning, what in _SEEKING.items():
         if peeked.head.startswith(beginning):
-            raise TableError(f"{name} is {what}, which is read from its end on: give it as a file")
+            raise TableError(
+                f"{name} is {what}, which must be read from its end: give it as a file"
+            )
     if peeked.head.startswith(_STREAM):
         return ArrowStreamReader(name, wanted, stream=peeked)
     compression = next(

@@ -15,7 +15,7 @@ class Peeked(io.RawIOBase):
     Parameters
     ----------
     stream : anything with ``read``.
-    n_bytes : so many bytes are looked at.
+    n_bytes : how many bytes are looked at.
     """
 
     def __init__(self, stream: Any, n_bytes: int = _HEAD) -> None:
@@ -65,7 +65,7 @@ class Ended(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Up to so many bytes; none at the end.  A short table comes with its end at once."""
+        """Up to this many bytes; none at the end.  A short table comes with its end at once."""
         pieces, n_bytes = [], 0
         most = _LEAST if size < 0 else size
         while n_bytes < min(most, _LEAST):

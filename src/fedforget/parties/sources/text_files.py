@@ -1,7 +1,7 @@
 """Text files: CSV and TSV, plain or compressed, in a file or on standard input.
 
-A file is read once, so that a pipe is as good as a file.  Messages name a cell that is not a
-number; they never repeat a whole line, which would be a patient.
+A file is read once, so a pipe is as good as a file.  Messages name a cell that is not a number;
+they never repeat a whole line, which would be a patient.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TextReader(Reader):
     wanted : the columns.
     form : how it is written.
     path : the file; None for a stream.
-    stream : where it is read from, if it is no file.
+    stream : where it is read from, if it is not a file.
     compression : gzip, zstd or None.
     """
 
@@ -169,7 +169,7 @@ class TextReader(Reader):
     # -- the first line --------------------------------------------------------------------------
 
     def _check_head(self, head: bytes) -> None:
-        """Refuse what is no text, and a first line that does not name the columns."""
+        """Refuse what is not text, and a first line that does not name the columns."""
         for beginning, what in _BEGINNINGS.items():
             if head.startswith(beginning):
                 raise TableError(

@@ -184,7 +184,7 @@ class Network:
             return False
 
     def register(self, name: str) -> int:
-        """Make a node's key, if need be, and register it; returns the node's number."""
+        """Make a node's key, if necessary, and register it; returns the node's number."""
         self.make_keys("node", name)
         public = self.app / "keys" / "nodes" / f"{name}.pub"
         found = self.flwr("supernode", "register", str(public), "here", "--format", "json")
@@ -294,7 +294,7 @@ class Network:
         return json.loads(found.group() if found else "{}")
 
     def command(self, *arguments: str) -> str:
-        """A command line of ``flwr``, to be typed elsewhere, that calls nobody but this network."""
+        """A command line of ``flwr``, to be typed elsewhere, that calls only this network."""
         return self._typed(["flwr", *arguments])
 
     def _typed(self, command: Sequence[str]) -> str:

@@ -192,8 +192,8 @@ def server_of(app: Path) -> Path:
         return Path(str(tomllib.loads(text)["tool"]["flwr"]["app"]["config"]["server"]))
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError):
         raise FedforgetError(
-            f"{app} is no app folder that names a server's directory: fedforget flower init writes"
-            " one, or say --server DIR"
+            f"{app} is not an app folder that names a server's directory: fedforget flower init"
+            " writes one, or say --server DIR"
         ) from None
 
 

@@ -1,8 +1,8 @@
 """The ServerApp: runs rounds over Flower's Grid and commits them into the server's directory.
 
-Flower keeps the logs and the context of a run, so that they hold rounds, stages, names and digests
-and nothing else.  What a round was like is in the server's own log, and, for whoever watches, in
-``flower.jsonl`` in the server's directory, where every line names its run.
+Flower keeps the logs and the context of a run, so they hold only rounds, stages, names and digests.
+What a round was like is in the server's own log, and, for whoever watches, in ``flower.jsonl`` in
+the server's directory, where every line names its run.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class RunConfig:
             raise RunFailedError("rounds and pause must be numbers") from None
         folder = Path(str(values.get("server", ""))).expanduser()
         if not values.get("server") or not folder.is_dir():
-            raise RunFailedError("the server's directory of the run's configuration is not there")
+            raise RunFailedError(
+                "the server's directory that the run's configuration names does not exist"
+            )
         return cls(folder, rounds, pause, KINDS[kind], recover)
 
 
