@@ -547,6 +547,11 @@ def _flint(run: Run) -> list[str]:
     return [run.show("scma", size, "flint_speed_up", factor) for size in ("T = 400", "T = 6,200")]
 
 
+def _rules(run: Run) -> list[str]:
+    names = ("tmi", "celltype", "gaussian", "tcga", "body-postures", "covtype")
+    return [run.show("disclosure", name, "rules_ratio", share) for name in names]
+
+
 NUMBER = r"([\d,.]*\d)"
 CLAIMS = [
     Claim(
@@ -589,6 +594,12 @@ CLAIMS = [
         "docs/architecture.md",
         rf"root finding is {NUMBER} times slower at 400 roots and {NUMBER} times at 6,200",
         _flint,
+    ),
+    Claim(
+        "docs/results/README.md",
+        rf"rules over none\): TMI {NUMBER}, Celltype {NUMBER}, Gaussian {NUMBER}, TCGA {NUMBER},"
+        rf" body postures {NUMBER}, Covtype {NUMBER}",
+        _rules,
     ),
 ]
 

@@ -160,6 +160,21 @@ def test_digits_without_an_exponent() -> None:
     ]  # fmt: skip
 
 
+def test_records_are_dealt_as_in_the_run_of_the_papers_tables() -> None:
+    """In file order, not shuffled: a set whose records are generated shows it without a file."""
+    program = (
+        "import common; from fedforget.bench import datasets\n"
+        "dealt = common.load('gaussian').clients\n"
+        "for split in ('file', 'shuffled'):\n"
+        "    print((dealt == datasets.load('gaussian', split=split).clients).all())"
+    )
+    folder = ROOT / "benchmarks"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
 # -- the runs ----------------------------------------------------------------------------------
 
 
