@@ -166,6 +166,9 @@ def the_run(run: Run) -> str:
         found = date.fromisoformat(one["date"])
         return f"{found.day} {found:%B %Y}"
 
+    def code(one: dict[str, Any]) -> str:
+        return f"`{one['commit']}`"
+
     def machine(one: dict[str, Any]) -> str:
         has = one["machine"]
         return (
@@ -175,8 +178,10 @@ def the_run(run: Run) -> str:
         )
 
     quick = " **This run was a quick one: its figures mean nothing.**" if run.quick else ""
+    commits = {one["commit"] for one in run.files.values()}
+    one_run = "All figures are of one run" if len(commits) == 1 else "Figures are of several runs"
     return paragraph(
-        f"**The run.** {run.same(day)}; commit {run.same(lambda one: '`' + one['commit'] + '`')};"
+        f"**The run.** {one_run}: {run.same(day)}; commit {run.same(code)};"
         f" {run.same(machine)}.{quick}"
     )
 

@@ -80,9 +80,8 @@ def main() -> None:
         parser.error(f"there is no set {name!r}")
     common.heading("the server's replay, and whole removals")
     warm_up()
-    names = given.sets or [one for one in common.PAPER_SETS if one in QUICK or not given.quick]
-    if given.quick:
-        names = [name for name in names if name != MANY_BINS]
+    wanted = given.sets or common.PAPER_SETS
+    names = [name for name in wanted if name in QUICK or not given.quick]
     blocks = 1 if given.quick else REMOVALS // BLOCK
     with figures.kept(given):
         if given.disclosure:

@@ -66,7 +66,7 @@ def test_figures_come_onto_the_page_and_the_words_stay(run: Path, copied: Path) 
     after = copied.read_text()
     assert "| Celltype | 0.87 | 52× |" in after
     assert "| blobs, 10⁶ × 20 | 0.74 | 1,234× |" in after
-    assert "16 November 2026; commit `abc123456`; one thread of a machine with 2 cores" in after
+    assert "All figures are of one run: 16 November 2026; commit `abc123456`; one" in after
     assert page.BLOCK.sub("", after) == page.BLOCK.sub("", before)
     assert command("--run", run, "--page", copied).returncode == 0
     assert copied.read_text() == after
@@ -102,6 +102,7 @@ def test_a_quick_run_does_not_come_onto_the_real_page(run: Path) -> None:
 def test_files_of_two_commits_are_told_apart(run: Path) -> None:
     keep(run, "memory", {}, commit="fff000000")
     words = page.the_run(page.Run(run)).replace("\n", " ")
+    assert "Figures are of several runs" in words
     assert "`abc123456` (lloyd, replay); `fff000000` (memory)" in words
 
 
