@@ -26,6 +26,7 @@ RUN = ROOT / "build" / "bench"
 PAGE = ROOT / "docs" / "performance.md"
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n)(.*?)(<!-- end of figures -->)", re.S)
 NOTHING = "*This run has no figures here.*"
+NO_BREAK = "\u00a0"
 
 Form = Callable[[float], str]
 
@@ -130,11 +131,17 @@ def table(head: Iterable[str], rows: Iterable[list[str]]) -> str:
     kept = [row for row in rows if any(row[1:])]
     if not kept:
         return NOTHING
+    kept = [[label, *map(unbroken, cells)] for label, *cells in kept]
     first, *rest = (
         "|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|"
         for row in ([*head], *kept)
     )
     return "\n".join([first, "|" + "---|" * (first.count("|") - 1), *rest])
+
+
+def unbroken(cell: str) -> str:
+    """A number stays on one line with its unit where columns are narrow; words do not."""
+    return cell.replace(" ", NO_BREAK) if len(cell) < 16 else cell
 
 
 def paragraph(words: str) -> str:

@@ -176,6 +176,14 @@ def test_records_are_dealt_as_in_the_run_of_the_papers_tables() -> None:
     assert done.stdout.split() == ["True", "False"], done.stderr
 
 
+def test_a_number_and_its_unit_stay_together_in_a_table() -> None:
+    shown = page.table(["a", "b"], [["two words", "1.5 ms"], ["x", "7.2 s, 0.95 of an import"]])
+    assert shown.splitlines()[2:] == [
+        "| two words | 1.5\u00a0ms |",
+        "| x | 7.2 s, 0.95 of an import |",
+    ]
+
+
 # -- the runs ----------------------------------------------------------------------------------
 
 
