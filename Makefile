@@ -51,10 +51,9 @@ format: $(VENV)/dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: needs-bench $(VENV)/dev  ## every benchmark, single-threaded
+bench: needs-bench $(VENV)/dev  ## every benchmark, single-threaded; figures in build/bench
 	@$(BIN)/fedforget warm-up
-	@for script in coldstart seeding forgetting memory quality splits replay lloyd complete scma securesum parties; do \
-	  echo; $(SINGLE) $(BIN)/python benchmarks/$$script.py || exit 1; done
+	@$(BIN)/python benchmarks/run_all.py $(BENCH)
 
 release-check: $(VENV)/release  ## wheel and sdist in clean environments, licences, SBOM, audit
 	$(BIN)/python tools/release_check.py

@@ -9,7 +9,6 @@ after the other.  Third table: commands on a small federation, beside a Python t
 from __future__ import annotations
 
 import common
-import argparse
 import json
 import os
 import resource
@@ -20,6 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import figures
 
 ROOT = Path(__file__).parents[1]
 CPU_TARGET = 40.0
@@ -70,26 +71,26 @@ def measured(command: list[str], **options: object) -> tuple[float, float, str]:
     return wall, cpu, done.stdout
 
 
-def with_cache(folder: Path) -> dict[str, str]:
-    return os.environ | {"FEDFORGET_CACHE": str(folder), "PYTHONPATH": str(ROOT / "src")}
+def with_cache(folder: Path | None) -> dict[str, str]:
+    """Variables for a cache in a folder; None: where it is."""
+    cache = {} if folder is None else {"FEDFORGET_CACHE": str(folder)}
+    return os.environ | cache | {"PYTHONPATH": str(ROOT / "src")}
 
 
 def compiling(scratch: Path, clone: bool) -> None:
     table = common.table("from nothing", "what", "wall", "CPU, all processes", "target")
-    wall, cpu, _ = measured([*FEDFORGET, "warm-up"], env=with_cache(scratch / "all"))
-    table.add_row(
-        "fedforget warm-up, empty cache",
-        f"{wall:.1f} s",
-        f"{cpu:.1f} s",
-        common.verdict(cpu, CPU_TARGET, at_least=False),
-    )
-    wall, cpu, _ = measured([*FEDFORGET, "warm-up"], env=with_cache(scratch / "all"))
-    table.add_row("fedforget warm-up, again", f"{wall:.1f} s", f"{cpu:.1f} s", "")
+
+    def show(what: str, command: list[str], cache: str, target: float | None = None) -> None:
+        wall, cpu, _ = measured(command, env=with_cache(scratch / cache))
+        verdict = "" if target is None else common.verdict(cpu, target, at_least=False)
+        table.add_row(f"fedforget {what}", f"{wall:.1f} s", f"{cpu:.1f} s", verdict)
+        figures.record(what, seconds=wall, processor_seconds=cpu)
+
+    show("warm-up, empty cache", [*FEDFORGET, "warm-up"], "all", CPU_TARGET)
+    show("warm-up, again", [*FEDFORGET, "warm-up"], "all")
     demo = [*FEDFORGET, "demo", "--out", str(scratch / "demo")]
-    wall, cpu, _ = measured(demo, env=with_cache(scratch / "demo-cache"))
-    table.add_row("fedforget demo, empty cache", f"{wall:.1f} s", f"{cpu:.1f} s", "")
-    wall, cpu, _ = measured(demo, env=with_cache(scratch / "demo-cache"))
-    table.add_row("fedforget demo, again", f"{wall:.1f} s", f"{cpu:.1f} s", "")
+    show("demo, empty cache", demo, "demo-cache")
+    show("demo, again", demo, "demo-cache")
     if clone:
         start = time.perf_counter()
         subprocess.run(["git", "clone", "-q", str(ROOT), str(scratch / "clone")], check=True)
@@ -101,12 +102,14 @@ def compiling(scratch: Path, clone: bool) -> None:
         )  # fmt: skip
         seconds = time.perf_counter() - start
         table.add_row("git clone, make demo, up to its table", f"{seconds:.1f} s", "", "")
+        figures.record("git clone, make demo", seconds=seconds)
     common.console.print(table)
 
 
 def slowest(scratch: Path) -> None:
     _, _, printed = measured([sys.executable, "-c", ONE_BY_ONE], env=with_cache(scratch / "one"))
     spent = json.loads(printed)
+    figures.record("all kernels, one by one", processor_seconds=sum(spent.values()))
     table = common.table(
         f"the ten slowest of {len(spent)} kernels, {sum(spent.values()):.1f} s together",
         "kernel", "CPU",
@@ -149,9 +152,9 @@ def federation(folder: Path, environment: dict[str, str]) -> str:
     return str(receipt)
 
 
-def commands(scratch: Path) -> None:
+def commands(scratch: Path, cache: Path | None, repeats: int) -> None:
     """How long commands take that only read, and one that forgets an ordinary record."""
-    environment = with_cache(scratch / "all")
+    environment = with_cache(cache)
     folder = scratch / "federation"
     folder.mkdir()
     receipt = federation(folder, environment)
@@ -182,24 +185,30 @@ def commands(scratch: Path) -> None:
             FORGET_TARGET,
         ),
     ]
-    table = common.table(f"one command, median of {REPEATS}", "command", "wall", "target")
+    table = common.table(f"one command, median of {repeats}", "command", "wall", "target")
     for name, command, target in cases:
-        times = [measured(command(), env=environment, cwd=folder)[0] for _ in range(REPEATS)]
+        times = [measured(command(), env=environment, cwd=folder)[0] for _ in range(repeats)]
         median = statistics.median(times)
         verdict = "" if target is None else common.verdict(median, target, at_least=False)
         table.add_row(name, f"{median:.2f} s", verdict)
+        figures.record(name, seconds=median)
     common.console.print(table)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("--clone", action="store_true", help="also make demo in a fresh clone")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
     common.heading("the first minute")
-    with tempfile.TemporaryDirectory() as scratch:
-        compiling(Path(scratch), arguments.clone)
-        slowest(Path(scratch))
-        commands(Path(scratch))
+    with figures.kept(given), tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        if given.quick:
+            # Compiling takes most of the time.
+            commands(scratch, None, 1)
+            return
+        compiling(scratch, given.clone)
+        slowest(scratch)
+        commands(scratch, scratch / "all", REPEATS)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import figures
 from fedforget.bench import datasets
 from fedforget.bench.datasets import Dataset
 from fedforget.bench.plan import PAPER_SETS as PRINTED_SETS
@@ -31,7 +32,7 @@ from fedforget.bench.timing import median_seconds, timed
 __all__ = [
     "PAPER_SETS", "REMOVAL_COLUMNS", "SPEED_UP", "Dataset", "Removals", "console", "dealt",
     "heading", "is_generated", "label", "load", "median_seconds", "milliseconds", "mixture",
-    "show_mean_speed_up", "table", "timed", "verdict",
+    "row_name", "show_mean_speed_up", "table", "timed", "verdict",
 ]  # fmt: skip
 
 console = Console(width=110)
@@ -92,6 +93,11 @@ def label(data: Dataset) -> str:
     return f"{data.name}{origin} {n:,} × {d}, K = {data.n_clusters}"
 
 
+def row_name(data: Dataset) -> str:
+    """Under which name figures are kept: those of generated data never under the real one's."""
+    return f"{data.name} (generated)" if is_generated(data) else data.name
+
+
 REMOVAL_COLUMNS = (
     "data", "removal (mean)", "median", "client", "re-seeds", "retraining", "speed-up",
 )  # fmt: skip
@@ -119,6 +125,16 @@ class Removals:
     def speed_up(self, retraining: list[float]) -> float:
         """How much faster a removal is, on the mean, than retraining."""
         return float(np.median(retraining)) / float(np.mean(self.seconds))
+
+    def record(self, data: Dataset, retraining: list[float]) -> None:
+        """Keep the figures of the row."""
+        figures.record(
+            row_name(data),
+            removal_seconds=float(np.mean(self.seconds)),
+            retraining_seconds=float(np.median(retraining)),
+            removal_speed_up=self.speed_up(retraining),
+            reseeded_share=self.reseeds / len(self.seconds),
+        )
 
     def row(self, data: Dataset, retraining: list[float]) -> tuple[str, ...]:
         """The cells of :data:`REMOVAL_COLUMNS`."""
@@ -161,5 +177,7 @@ def verdict(value: float, target: float, *, at_least: bool = True) -> str:
 
 def show_mean_speed_up(ratios: list[float]) -> None:
     """Against complete retraining, beside the paper's."""
+    if not ratios:
+        return
     mean = float(np.mean(ratios))
     console.print(f"mean speed-up {mean:.0f}×, target {verdict(mean, SPEED_UP)}")

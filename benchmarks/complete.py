@@ -12,11 +12,11 @@ the losses out.
 
 from __future__ import annotations
 
-import sys
-
 import common
 import numpy as np
 from rich.progress import track
+
+import figures
 
 from fedforget.baselines.retraining import centralised
 from fedforget.bench import methods
@@ -29,6 +29,7 @@ REMOVALS = 200
 SEEDS = 5
 REPRESENTATIVES = ("seeds", "means", "lloyd")
 RATIO_TARGETS = {"celltype": 1.03, "gaussian": 1.03}
+QUICK = ("celltype", "tcga")
 
 
 def loss_ratios(data: common.Dataset, representatives: str, reference: float) -> np.ndarray:
@@ -41,11 +42,11 @@ def loss_ratios(data: common.Dataset, representatives: str, reference: float) ->
     return np.array(found) / reference
 
 
-def time_removals(data: common.Dataset) -> common.Removals:
+def time_removals(data: common.Dataset, count: int) -> common.Removals:
     """Remove records, then compare the model with that of a full run."""
     model = methods.ours(data, 0, representatives="lloyd").fit(data.X, clients=data.clients)
     pool, removals = Pool(data, np.random.default_rng(1)), common.Removals()
-    victims = [pool.draw(1)[0] for _ in range(REMOVALS)]
+    victims = [pool.draw(1)[0] for _ in range(count)]
     for victim in track(
         victims, data.name, console=common.console, transient=True, auto_refresh=False
     ):
@@ -57,9 +58,21 @@ def time_removals(data: common.Dataset) -> common.Removals:
 
 
 def main() -> None:
+    parser = figures.parser(__doc__)
+    parser.add_argument("sets", nargs="*", help="names of sets; all of the paper if left out")
+    parser.add_argument("--fast", action="store_true", help="without the losses")
+    given = parser.parse_args()
     common.heading("complete client training that forgets")
     warm_up()
-    only = set(sys.argv[1:]) - {"--fast"}
+    with figures.kept(given):
+        names = given.sets or [one for one in common.PAPER_SETS if one in QUICK or not given.quick]
+        measure(
+            names, losses=not (given.fast or given.quick), count=20 if given.quick else REMOVALS
+        )
+
+
+def measure(names: list[str], *, losses: bool, count: int) -> None:
+    """Print both tables."""
     quality = common.table(
         f"induced loss ratio (nearest-centre ratio), mean over {SEEDS} seeds",
         "data", *REPRESENTATIVES, "target",
@@ -68,21 +81,23 @@ def main() -> None:
         'a whole removal with representatives="lloyd", re-seeds included', *common.REMOVAL_COLUMNS
     )
     ratios = []
-    for name in common.PAPER_SETS:
-        if only and name not in only:
-            continue
+    for name in names:
         data = common.load(name)
-        removals = time_removals(data)
+        removals = time_removals(data, count)
         times = 1 if name in HEAVY else 3
         again = [retraining_seconds(data, seed) for seed in range(times)]
         ratios.append(removals.speed_up(again))
         whole.add_row(*removals.row(data, again))
-        if "--fast" in sys.argv:
+        removals.record(data, again)
+        if not losses:
             continue
         reference = centralised(data.X, data.n_clusters, n_init=methods.N_INIT).loss
         means = {
             one: loss_ratios(data, one, reference).mean(axis=0).tolist() for one in REPRESENTATIVES
         }
+        figures.record(
+            common.row_name(data), **{f"{one}_loss": induced for one, (induced, _) in means.items()}
+        )
         target = RATIO_TARGETS.get(name)
         quality.add_row(
             common.label(data),

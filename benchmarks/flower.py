@@ -6,7 +6,6 @@ simulation engine.  ``--nodes N`` and ``--simulated N`` measure one size alone.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import common  # noqa: F401
 import numpy as np
+
+import figures
 
 from fedforget import __version__
 from fedforget.runtime.flower.app_folder import PACKAGE, write_app
@@ -116,8 +117,10 @@ def measure(n: int, simulation: bool) -> None:
         stages = [result["stages"][stage] for stage in STAGES]
         cells = " | ".join(f"{seconds:.1f}" for seconds in stages)
         total = sum(stages)
+        keep(f"{n} {kind}, {result['kind']}", stages)
         print(f"| {n} {kind} | {result['kind']} | {cells} | {total:.1f} |", flush=True)
     cells = " | ".join(f"{seconds:.1f}" for seconds in nothing)
+    keep(f"{n} {kind}, empty", nothing)
     print(
         f"| {n} {kind} | empty | {cells} | {sum(nothing):.1f} |"
         f"   (median stage {statistics.median(nothing):.2f} s)",
@@ -125,20 +128,27 @@ def measure(n: int, simulation: bool) -> None:
     )
 
 
+def keep(row: str, seconds: list[float]) -> None:
+    """The seconds of every stage."""
+    names = (stage.replace(" ", "_") for stage in STAGES)
+    figures.record(row, **dict(zip(names, seconds, strict=True)))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("--nodes", type=int, action="append")
     parser.add_argument("--simulated", type=int, action="append")
     asked = parser.parse_args()
     nodes, simulated = asked.nodes or [], asked.simulated or []
     if not nodes and not simulated:
-        nodes, simulated = [3, 5], [10, 100]
+        nodes, simulated = ([], [3]) if asked.quick else ([3, 5], [10, 100])
     print(f"| | round | {' | '.join(STAGES)} | all |")
     print("|---" * (len(STAGES) + 3) + "|")
-    for n in nodes:
-        measure(n, simulation=False)
-    for n in simulated:
-        measure(n, simulation=True)
+    with figures.kept(asked):
+        for n in nodes:
+            measure(n, simulation=False)
+        for n in simulated:
+            measure(n, simulation=True)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+import figures
+
 TESTS = Path(__file__).parents[1] / "tests"
 _READ = """
 import sys, time
@@ -139,6 +141,11 @@ def measure(run: Callable[..., Any], client: Path, parquet: Path, n_rows: int) -
             shutil.rmtree(copied)
             rows, seconds = read_alone(case)
             assert rows == n_rows
+            figures.record(
+                f"import, {case.name}",
+                rows_per_second=n_rows / done.seconds,
+                reader_rows_per_second=n_rows / seconds,
+            )
             shown.add_row(
                 case.name,
                 f"{n_rows / done.seconds:,.0f} rows/s",

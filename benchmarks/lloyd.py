@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
-import sys
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -26,6 +25,7 @@ from rich.progress import track
 from sklearn.cluster import KMeans as Theirs
 from sklearn.cluster import kmeans_plusplus
 
+import figures
 from fedforget import KMeans
 from fedforget.warmup import warm_up
 
@@ -44,6 +44,7 @@ LOSS, BATCH, SLOPE, MEMORY = 1.005, 5.0, 0.4, 4.0
 class Case:
     """A set without clients."""
 
+    name: str
     label: str
     X: np.ndarray
     n_clusters: int
@@ -67,10 +68,10 @@ def cases(wanted: set[str], quick: bool) -> list[Case]:
         if (not wanted or name in wanted) and not (quick and name == "femnist"):
             data = common.load(name)
             X = np.ascontiguousarray(data.X, dtype=np.float64)
-            found.append(Case(common.label(data), X, data.n_clusters))
+            found.append(Case(common.row_name(data), common.label(data), X, data.n_clusters))
     if not wanted or "blobs" in wanted:
         n = 100_000 if quick else 1_000_000
-        found.append(Case(f"blobs {n:,} × 20, K = 10", blobs(n), 10))
+        found.append(Case(f"blobs {n:,}", f"blobs {n:,} × 20, K = 10", blobs(n), 10))
     return found
 
 
@@ -171,6 +172,13 @@ def compare(chosen: list[Case]) -> None:
         count, warm = fewer(first, REMOVALS, 100, 5), fewer(first, WARM_UP, WARM_UP, 1)
         times, redrawn = removals(ours(case, 0), n, count, warm)
         gains.append(medians["scikit-learn"] / float(np.median(times)))
+        figures.record(
+            case.name,
+            fit_seconds=medians["fedforget"],
+            fit_ratio=ratios[-1],
+            forget_seconds=float(np.median(times)),
+            forget_speed_up=gains[-1],
+        )
         target = BLOBS_FORGET if case.label.startswith("blobs 1,") else WORST_FORGET
         forgets.add_row(
             case.label,
@@ -188,7 +196,9 @@ def compare(chosen: list[Case]) -> None:
         f"geometric mean {mean:.2f}×, target {common.verdict(mean, FIT, at_least=False)}\n"
     )
     common.console.print(forgets)
+    figures.record("geometric mean", fit_ratio=mean)
     mean = float(np.exp(np.mean(np.log(gains))))
+    figures.record("geometric mean", forget_speed_up=mean)
     common.console.print(f"geometric mean {mean:.0f}×, target {common.verdict(mean, FORGET)}\n")
 
 
@@ -203,7 +213,7 @@ def scale(quick: bool) -> None:
     sizes = (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000)
     medians = []
     for n in sizes:
-        case = Case("", blobs(n), 10)
+        case = Case("", "", blobs(n), 10)
         fits, single = [], []
         # Trajectories differ in length from seed to seed.
         for seed in range(3):
@@ -215,6 +225,7 @@ def scale(quick: bool) -> None:
         many = [common.timed(partial(model.forget, batch))[1] for batch in batches]
         medians.append(float(np.median(single)))
         gain = float(np.median(fits) / np.median(many))
+        figures.record(f"blobs {n:,}", removal_seconds=medians[-1], batch_speed_up=gain)
         rows.add_row(
             f"{n:,}",
             common.milliseconds(medians[-1]),
@@ -252,6 +263,7 @@ def losses(chosen: list[Case]) -> None:
             found["default"].append(theirs(X, k, seed).inertia_)
         mean = {name: float(np.mean(values)) for name, values in found.items()}
         ratio = mean["ours"] / mean["plain"]
+        figures.record(case.name, loss_ratio=ratio)
         rows.add_row(
             case.label,
             str(seeds),
@@ -282,6 +294,7 @@ def memory(n: int) -> None:
     worker.start()
     extra, data, n_iter = receiver.recv()
     worker.join()
+    figures.record(f"blobs {n:,}", fit_memory=extra / data, iterations=n_iter)
     verdict = common.verdict(extra / data, MEMORY, at_least=False)
     common.console.print(
         f"memory of a fit on {n:,} × 20, {n_iter} iterations: {extra / 2**20:,.0f} MiB more,"
@@ -290,11 +303,17 @@ def memory(n: int) -> None:
 
 
 def main() -> None:
-    names = set(sys.argv[1:])
-    quick = "--quick" in names
-    names -= {"--quick"}
+    parser = figures.parser(__doc__)
+    parser.add_argument("sets", nargs="*", help="names of sets, or blobs; all if left out")
+    given = parser.parse_args()
     common.heading("K-means that forgets, for one owner")
     warm_up()
+    with figures.kept(given):
+        run(set(given.sets), given.quick)
+
+
+def run(names: set[str], quick: bool) -> None:
+    """Print every table."""
     if not names or "blobs" in names:
         # First: a new process counts what its parent has held as its own peak.
         memory(100_000 if quick else 1_000_000)

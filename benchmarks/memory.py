@@ -12,7 +12,9 @@ from multiprocessing.connection import Connection
 import common
 import numpy as np
 
-SHAPE = (1_000_000, 50)
+import figures
+
+ROWS, FEATURES = 1_000_000, 50
 K = 20
 
 
@@ -20,12 +22,12 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def measure(kind: str, pipe: Connection) -> None:
+def measure(kind: str, n: int, pipe: Connection) -> None:
     from fedforget import FederatedKMeans, SeededKMeans
     from fedforget.warmup import warm_up
 
     warm_up()
-    X = np.random.default_rng(0).random(SHAPE)
+    X = np.random.default_rng(0).random((n, FEATURES))
     clients = np.arange(len(X)) % 10
     before = peak()
     if kind == "SeededKMeans":
@@ -39,16 +41,24 @@ def measure(kind: str, pipe: Connection) -> None:
 
 
 def main() -> None:
-    common.heading(f"additional memory of a fit on {SHAPE[0]:,} × {SHAPE[1]}, K = {K}")
+    given = figures.parser(__doc__).parse_args()
+    with figures.kept(given):
+        compare(ROWS // 20 if given.quick else ROWS)
+
+
+def compare(n_rows: int) -> None:
+    """Print the table."""
+    common.heading(f"additional memory of a fit on {n_rows:,} × {FEATURES}, K = {K}")
     rows = common.table("peak resident memory beyond the data", "", "MiB", "of the data", "target")
     context = multiprocessing.get_context("spawn")
     for kind in ("SeededKMeans", "FederatedKMeans, 1 client", "FederatedKMeans, 10 clients"):
         receiver, sender = context.Pipe(duplex=False)
-        worker = context.Process(target=measure, args=(kind, sender))
+        worker = context.Process(target=measure, args=(kind, n_rows, sender))
         worker.start()
         extra, data, n = receiver.recv()
         worker.join()
-        assert n == SHAPE[0]
+        assert n == n_rows
+        figures.record(kind, memory=extra / data)
         rows.add_row(
             kind,
             f"{extra / 2**20:,.0f}",

@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import figures
+
 ROWS, FEATURES, K = 1_000_000, 50, 10
 SOURCE_ROWS = 200_000
 PROGRAM = (sys.executable, "-c", "from fedforget.cli.main import app; app(prog_name='fedforget')")
@@ -125,34 +127,39 @@ def a_seed(client: Path) -> str:
         return str(decoded_id(party.store.clusters(FEATURES).seed_ids[0]))
 
 
-def main() -> None:
+def everyday(n_rows: int) -> None:
+    """Import, sync, status, audit and forgetting."""
     common.heading("a client in a directory, on the command line")
-    rows = common.table(f"{ROWS:,} × {FEATURES}, K = {K}", "", "figure", "target")
-    data = 8 * ROWS * FEATURES
+    rows = common.table(f"{n_rows:,} × {FEATURES}, K = {K}", "", "figure", "target")
+    data = 8 * n_rows * FEATURES
 
     def timed(what: str, seconds: float, target: float) -> None:
         verdict = common.verdict(seconds, target, at_least=False)
         rows.add_row(what, f"{seconds:.2f} s", f"{verdict} s")
+        figures.record(what, seconds=seconds)
 
     def sized(what: str, extra: int) -> None:
         share = extra / data
         verdict = common.verdict(share, 1.5, at_least=False)
-        rows.add_row(what, f"{extra / 2**20:,.0f} MiB, {share:.2f}×", f"{verdict}×")
+        shown = f"{extra / 2**20:,.0f} MiB, {share:.2f}×"
+        rows.add_row(f"additional memory: {what}", shown, f"{verdict}×")
+        figures.record(what, memory=share)
 
     timed("fedforget --help", median("--help"), 0.5)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
         folder = Path(name)
         client, table = set_up(folder), folder / "rows.parquet"
-        apart(write_rows, table, ROWS, "P")
+        apart(write_rows, table, n_rows, "P")
         write_rows(folder / "one.parquet", 1, "Q")
         importing = ("client", "import", client, "--id", "id", "--json")
         small = fedforget(*importing, folder / "one.parquet").peak
         baseline = fedforget("client", "audit", client, "--json").peak
         done = fedforget(*importing, table)
-        assert done.json["records"] == ROWS + 1
-        speed = ROWS / done.seconds
+        assert done.json["records"] == n_rows + 1
+        speed = n_rows / done.seconds
+        figures.record("import", rows_per_second=speed)
         rows.add_row("import", f"{speed:,.0f} rows/s", common.verdict(speed, 50_000))
-        sized("additional memory: import", done.peak - small)
+        sized("import", done.peak - small)
         other = folder / "other"
         shutil.copytree(client, other)
         night = folder / "night.parquet"
@@ -161,38 +168,39 @@ def main() -> None:
         night_job = ("client", "sync", other, night, "--id", "id", "--json")
         synced = fedforget(*night_job)
         # The single record that was imported first is not in the export.
-        assert synced.json["added"] == synced.json["removed"] - 1 == ROWS // 100 - ROWS // 200
-        assert synced.json["changed"] == ROWS // 200
+        assert synced.json["added"] == synced.json["removed"] - 1 == n_rows // 100 - n_rows // 200
+        assert synced.json["changed"] == n_rows // 200
         share = synced.seconds / done.seconds
         shown = f"{synced.seconds:.2f} s, {share:.2f}× an import"
         verdict = common.verdict(share, 1.5, at_least=False)
         rows.add_row("sync, 1 % changed", shown, f"{verdict}×")
-        sized("additional memory: sync", synced.peak - small)
+        figures.record("sync, 1 % changed", seconds=synced.seconds, of_an_import=share)
+        sized("sync, 1 % changed", synced.peak - small)
         again = fedforget(*night_job)
         assert again.json["request"] is None
         rows.add_row("sync, nothing changed", f"{again.seconds:.2f} s", "")
+        figures.record("sync, nothing changed", seconds=again.seconds)
         assert fedforget("client", "audit", other, "--json").json["passed"]
         shutil.rmtree(other)
         night.unlink()
         opened = fedforget("client", "status", client, "--json")
         timed("status", opened.seconds, 3)
-        sized("additional memory: status", opened.peak - baseline)
+        sized("status", opened.peak - baseline)
         audited = fedforget("client", "audit", client, "--json")
         assert audited.json["passed"]
-        sized("additional memory: audit", audited.peak - baseline)
+        sized("audit", audited.peak - baseline)
         forget = ("client", "forget", client, "--yes", "--json")
-        one = fedforget(*forget, "--ids", "P-123456")
+        # Not one of the thousand below.
+        one = fedforget(*forget, "--ids", f"P-{n_rows // 8 + 1}")
         timed("forget 1, seeds stand", one.seconds, 3)
-        ids = "\n".join(
-            f"P-{number}" for number in range(0, ROWS, ROWS // 1000) if number != 123_456
-        )
+        ids = "\n".join(f"P-{number}" for number in range(0, n_rows, n_rows // 1000))
         batch = fedforget(*forget, "--ids-file", "-", given=ids)
         assert batch.json["records"] == 1000
         timed("forget 1,000", batch.seconds, 6)
         seed = fedforget(*forget, "--ids", a_seed(client))
         assert seed.json["reseeded"] == 1
         timed("forget 1, the first seed", seed.seconds, 3)
-        sized("additional memory: forget", max(one.peak, seed.peak, batch.peak) - baseline)
+        sized("forget", max(one.peak, seed.peak, batch.peak) - baseline)
         assert fedforget("client", "audit", client, "--json").json["passed"]
     common.console.print(rows)
 
@@ -207,8 +215,15 @@ def sources(n_rows: int) -> None:
         importing.measure(fedforget, client, table, n_rows)
 
 
+def main() -> None:
+    parser = figures.parser(__doc__)
+    parser.add_argument("--sources", action="store_true", help="only the table of sources")
+    given = parser.parse_args()
+    with figures.kept(given):
+        if not given.sources:
+            everyday(ROWS // 50 if given.quick else ROWS)
+        sources(SOURCE_ROWS // 50 if given.quick else SOURCE_ROWS)
+
+
 if __name__ == "__main__":
-    # With --sources, only the last table.
-    if "--sources" not in sys.argv:
-        main()
-    sources(SOURCE_ROWS)
+    main()

@@ -24,14 +24,16 @@ runs, and other programs would disturb a ratio of two such short times.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
 from time import process_time
 
 import common
 import numpy as np
 from rich.progress import track
+
+import figures
 
 from fedforget.bench import methods
 from fedforget.bench.removals import Pool, retraining_seconds
@@ -53,6 +55,12 @@ REPLAY_TARGETS = {
 TURN = 20  # removals until the other side has its turn
 SLOWER = 1.2
 """How much longer a removal may take under rules."""
+QUICK = ("celltype", "tcga")
+
+
+def records(name: str) -> common.Dataset:
+    """A set by the name that this script has for it."""
+    return replace(common.load("femnist"), name=name) if name == MANY_BINS else common.load(name)
 
 
 def full_run(federation: LocalFederation) -> float:
@@ -64,7 +72,7 @@ def full_run(federation: LocalFederation) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("sets", nargs="*", help="names of sets; all of the paper if left out")
     parser.add_argument("--disclosure", action="store_true", help="removals with and without rules")
     given = parser.parse_args()
@@ -72,22 +80,26 @@ def main() -> None:
         parser.error(f"there is no set {name!r}")
     common.heading("the server's replay, and whole removals")
     warm_up()
-    if given.disclosure:
-        with_and_without_rules(given.sets or common.PAPER_SETS)
-    else:
-        replay_and_retraining(set(given.sets))
+    wanted = given.sets or common.PAPER_SETS
+    names = [name for name in wanted if name in QUICK or not given.quick]
+    blocks = 1 if given.quick else REMOVALS // BLOCK
+    with figures.kept(given):
+        if given.disclosure:
+            with_and_without_rules(names, blocks * BLOCK)
+        else:
+            replay_and_retraining(names, blocks * BLOCK)
 
 
-def with_and_without_rules(names: Sequence[str]) -> None:
+def with_and_without_rules(names: Sequence[str], count: int) -> None:
     """Print what the default rules of disclosure cost a removal."""
     shown = common.table(
-        f"a whole removal, {REMOVALS} random removals of one record, with and without rules",
+        f"a whole removal, {count} random removals of one record, with and without rules",
         "data", "no rules (mean)", "median", "rules (mean)", "median", "its client", "ratio",
         "of medians", "target",
     )  # fmt: skip
     for name in names:
         many = name == MANY_BINS
-        data = common.load("femnist" if many else name)
+        data = records(name)
         rules = preset(DEFAULT, data.step)
         models = [
             methods.ours(data, 0, multiple=1 + many).set_params(**options)
@@ -96,7 +108,7 @@ def with_and_without_rules(names: Sequence[str]) -> None:
         for model in models:
             model.fit(data.X, clients=data.clients)
         pool = Pool(data, np.random.default_rng(1))
-        victims = [pool.draw(1)[0] for _ in range(FEW if many else REMOVALS)]
+        victims = [pool.draw(1)[0] for _ in range(FEW if many else count)]
         seconds: tuple[list[float], list[float]] = ([], [])
         clients = [0.0, 0.0]
         # Whoever comes second finds caches as the other one has left them; so they swap.
@@ -109,6 +121,7 @@ def with_and_without_rules(names: Sequence[str]) -> None:
                     clients[side] += report.seconds["clients"] / report.seconds["total"]
         without, under = seconds
         ratio = float(np.mean(under) / np.mean(without))
+        figures.record(common.row_name(data), rules_ratio=ratio)
         shown.add_row(
             common.label(data),
             *(
@@ -124,21 +137,19 @@ def with_and_without_rules(names: Sequence[str]) -> None:
     common.console.print(shown)
 
 
-def replay_and_retraining(only: set[str]) -> None:
+def replay_and_retraining(names: Sequence[str], count: int) -> None:
     server = common.table(
-        f"one removed record at the server, {REMOVALS} random removals ({FEW} with many bins)",
+        f"one removed record at the server, {count} random removals ({FEW} with many bins)",
         "data", "bins", "full run", "replay", "95 %", "worst", "cold", "ratio", "target",
     )  # fmt: skip
     whole = common.table(
         "a whole removal, re-seeds included, against complete retraining", *common.REMOVAL_COLUMNS
     )
     ratios = []
-    for name in (*common.PAPER_SETS, MANY_BINS):
-        if name not in (only or common.PAPER_SETS):
-            continue
+    for name in names:
         many = name == MANY_BINS
-        data = common.load("femnist" if many else name)
-        n_removals, in_block = (FEW, FEW) if many else (REMOVALS, BLOCK)
+        data = records(name)
+        n_removals, in_block = (FEW, FEW) if many else (count, BLOCK)
         model = methods.ours(data, 0, multiple=1 + many).fit(data.X, clients=data.clients)
         federation = model._federation
         pool = Pool(data, np.random.default_rng(1))
@@ -175,6 +186,16 @@ def replay_and_retraining(only: set[str]) -> None:
         )
         ratios.append(removals.speed_up(again))
         whole.add_row(*removals.row(data, again))
+        removals.record(data, again)
+        figures.record(
+            common.row_name(data),
+            bins=len(federation.aggregate),
+            full_seconds=median_full,
+            replay_seconds=median,
+            replay_95_seconds=float(np.percentile(replays, 95)),
+            replay_worst_seconds=max(replays),
+            replay_speed_up=median_full / median,
+        )
     common.console.print(server)
     common.console.print(whole)
     common.show_mean_speed_up(ratios)

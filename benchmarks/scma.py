@@ -8,12 +8,13 @@ python-flint's minimal polynomial and roots, and the whole decoder (roots, count
 from __future__ import annotations
 
 import math
-import sys
 from functools import partial
 
 import common
 import flint
 import numpy as np
+
+import figures
 
 from fedforget import scma
 from fedforget.scma.layout import Layout
@@ -42,14 +43,14 @@ def decode_seconds(codec: scma.Codec, vector: np.ndarray) -> float:
     return common.median_seconds(lambda: codec.decode(vector), repeats=rounds, rounds=rounds)[0]
 
 
-def decoding(everything: bool) -> None:
+def decoding(sizes: tuple[int, ...], everything: bool) -> None:
     table = common.table(
         "decoding T different bins, b = 60 bits",
         "T", "python-flint", "fedforget", "ratio", "target", "a bin", "growth",
     )  # fmt: skip
     rng = np.random.default_rng(0)
     before = None
-    for n in SIZES:
+    for n in sizes:
         codec = scma.Codec([2**30, 2**30], n, salt=b"benchmark")
         bins, counts = rng.integers(0, 2**30, (n, 2)), rng.integers(1, 100, n)
         vector = codec.encode(bins, counts)
@@ -61,6 +62,7 @@ def decoding(everything: bool) -> None:
         seconds = decode_seconds(codec, vector)
         target = TARGETS.get(n)
         ratio = None if peer is None else peer / seconds
+        figures.record(f"T = {n:,}", decode_seconds=seconds, flint_speed_up=ratio)
         table.add_row(
             f"{n:,}",
             "" if peer is None else common.milliseconds(peer),
@@ -74,13 +76,14 @@ def decoding(everything: bool) -> None:
     common.console.print(table)
 
 
-def shapes() -> None:
+def shapes(names: tuple[str, ...]) -> None:
     table = common.table(
         "the paper's shapes, T = K · L",
         "data", "T", "words", "encode a client", "decode", "change of 16",
     )  # fmt: skip
     rng = np.random.default_rng(1)
-    for name, (d, levels, k, n_clients, _) in SHAPES.items():
+    for name in names:
+        d, levels, k, n_clients, _ = SHAPES[name]
         codec = scma.Codec(np.full(d, levels), k * n_clients, salt=b"benchmark")
         total = np.zeros(codec.length, dtype=np.uint64)
         times = []
@@ -93,6 +96,12 @@ def shapes() -> None:
         small = codec.with_capacity(16)
         change = small.encode(rng.integers(0, levels, (16, d)), rng.choice([-3, 2], 16))
         delta = decode_seconds(small, change)
+        figures.record(
+            name,
+            encode_seconds=float(np.median(times)),
+            decode_seconds=decode,
+            change_seconds=delta,
+        )
         table.add_row(
             f"{name}: d = {d}, {levels} levels, K = {k}, L = {n_clients}",
             f"{codec.capacity:,}",
@@ -130,6 +139,7 @@ def bits() -> None:
         literal = 2 * capacity * max(n, levels**d).bit_length()
         target = BITS_TARGETS.get(name)
         ratio = codec.bits / bound
+        figures.record(name, bits_ratio=ratio, paper_bits_ratio=literal / bound)
         table.add_row(
             name,
             f"{bound / 8e3:,.1f} kB",
@@ -143,11 +153,15 @@ def bits() -> None:
 
 
 def main() -> None:
+    parser = figures.parser(__doc__)
+    parser.add_argument("--all", action="store_true", help="python-flint finds 6,200 roots, too")
+    given = parser.parse_args()
     common.heading("SCMA: encoding, decoding, bits")
     warm_up()
-    decoding("--all" in sys.argv)
-    shapes()
-    bits()
+    with figures.kept(given):
+        decoding(SIZES[:3] if given.quick else SIZES, given.all and not given.quick)
+        shapes(tuple(SHAPES)[:1] if given.quick else tuple(SHAPES))
+        bits()
 
 
 if __name__ == "__main__":

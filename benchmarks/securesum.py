@@ -6,7 +6,6 @@ clients, ``--clients N`` measures one size alone (and so its memory).
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import subprocess
@@ -16,6 +15,8 @@ from collections import defaultdict
 
 import common
 import numpy as np
+
+import figures
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.client_side import ClientSide
@@ -127,7 +128,7 @@ def measured(n: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--clients", type=int)
     parser.add_argument("--plain", action="store_true", help="numbers only")
@@ -136,9 +137,17 @@ def main() -> None:
         measure(arguments.clients)
         return
     warm_up()
-    sizes = (10, 30, 100, 300, 1_000) if arguments.all else (10, 30, 100)
+    sizes: tuple[int, ...] = (10, 30, 100, 300, 1_000) if arguments.all else (10, 30, 100)
+    if arguments.quick:
+        sizes = (10, 100)
     if arguments.clients:
         sizes = (arguments.clients,)
+    with figures.kept(arguments):
+        compare(sizes)
+
+
+def compare(sizes: tuple[int, ...]) -> None:
+    """Print both tables."""
     common.heading("the secure sum, d = 10, 111 levels, K = 4, dropout 0.1, colluding 0.1")
     time_table = common.table(
         "CPU of all parties together, and of a client",
@@ -153,6 +162,16 @@ def main() -> None:
     for n in sizes:
         (full, full_client, delta, delta_client, memory, code, smaller,
          keys, shares, masked, consent, reveal, small, received) = measured(n)  # fmt: skip
+        figures.record(
+            f"{n:,} clients",
+            full_seconds=full,
+            delta_seconds=delta,
+            client_seconds=full_client,
+            mebibytes=memory,
+            masked_bytes=masked,
+            masked_over_code=masked / code,
+            other_bytes=keys + shares + consent + reveal,
+        )
         graph = plan(n, Policy())
         time_table.add_row(
             str(n), str(graph.degree), str(graph.threshold),

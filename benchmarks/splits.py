@@ -9,6 +9,8 @@ from __future__ import annotations
 import common
 import numpy as np
 
+import figures
+
 from fedforget.baselines.lloyd import lloyd
 from fedforget.baselines.retraining import centralised
 from fedforget.bench import methods, quality
@@ -17,8 +19,8 @@ from fedforget.bench.splits import global_clusters, in_file_order, non_iid
 COLUMNS = ("MUFC", "K-FED", "DC-KM", "complete client training")
 
 
-def ratios(data: common.Dataset, reference: float, trials: int) -> list[str]:
-    """Mean and deviation of every method, over trials."""
+def ratios(words: str, data: common.Dataset, reference: float, trials: int) -> list[str]:
+    """The row of a table: mean and deviation of every method, over trials."""
     found = []
     for trial in range(trials):
         model = methods.mufc(data, trial).fit(data.X, clients=data.clients)
@@ -30,15 +32,26 @@ def ratios(data: common.Dataset, reference: float, trials: int) -> list[str]:
             quality.table_2(data, trial, alternatives=False)["MUFC"],
         ]
         found.append([one["induced"] / reference for one in outcomes])
-    mean, deviation = np.mean(found, axis=0), np.std(found, axis=0, ddof=1)
-    return [f"{a:.3f} ± {b:.3f}" for a, b in zip(mean, deviation, strict=True)]
+    mean, deviation = np.mean(found, axis=0), np.std(found, axis=0, ddof=min(1, trials - 1))
+    names = ("MUFC", "K_FED", "DC_KM", "complete_client_training")
+    figures.record(words, **dict(zip(names, mean.tolist(), strict=True)))
+    return [words, *(f"{a:.3f} ± {b:.3f}" for a, b in zip(mean, deviation, strict=True))]
 
 
 def main() -> None:
+    given = figures.parser(__doc__).parse_args()
     common.heading("other splits")
+    with figures.kept(given):
+        measure(given.quick)
+
+
+def measure(quick: bool) -> None:
+    """Print the table."""
     table = common.table("induced loss ratios", "split", *COLUMNS)
     covtype, gaussian = common.load("covtype"), common.load("gaussian")
-    if common.is_generated(covtype):
+    if quick:
+        common.console.print("[dim]quick: Gaussian only[/dim]")
+    elif common.is_generated(covtype):
         common.console.print("[yellow]covtype.npz was not found: Gaussian only[/yellow]")
     else:
         printed = covtype.clusters
@@ -52,7 +65,7 @@ def main() -> None:
         }
         for words, clients in splits.items():
             data = common.dealt(covtype, clients)
-            table.add_row(f"Covtype, {words}", *ratios(data, reference, 5))
+            table.add_row(*ratios(f"Covtype, {words}", data, reference, 5))
     reference = centralised(gaussian.X, 10).loss
     splits = {
         "shuffled, K′ = 3": non_iid(gaussian.clusters, 100, 3),
@@ -61,7 +74,7 @@ def main() -> None:
     }
     for words, clients in splits.items():
         data = common.dealt(gaussian, clients)
-        table.add_row(f"Gaussian, {words}", *ratios(data, reference, 3))
+        table.add_row(*ratios(f"Gaussian, {words}", data, reference, 1 if quick else 3))
     common.console.print(table)
 
 

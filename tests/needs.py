@@ -46,7 +46,7 @@ CAMPAIGNS = {
         better=(("nginx", "the test of the gate"),),
     ),
     "bench": Needs(
-        "every benchmark; figures mean something on a quiet machine only", "10 to 20", cores=1,
+        "every benchmark; figures mean something on a quiet machine only", "30 to 40", cores=1,
         gigabytes=8,
     ),
 }  # fmt: skip

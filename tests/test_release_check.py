@@ -15,11 +15,27 @@ sys.path.insert(0, str(ROOT / "tools"))
 import release_check
 
 
-def test_this_python_is_found() -> None:
+def test_every_python_is_found_and_this_one_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the path and in pyenv; those that are too old or do not start are left out."""
+
+    def stand_in(path: Path, answer: str) -> str:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{answer}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    on_path = stand_in(tmp_path / "bin" / "python3.99", "echo 3 99")
+    stand_in(tmp_path / "bin" / "python3.10", "echo 3 10")
+    stand_in(tmp_path / "bin" / "python3.98", "exit 127")
+    stand_in(tmp_path / "bin" / "python3.99-config", "echo 3 96")
+    managed = stand_in(tmp_path / ".pyenv/versions/3.97.1/bin/python3.97", "echo 3 97")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    this = f"{sys.version_info.major}.{sys.version_info.minor}"
     found = release_check.pythons()
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert next(iter(found)) == version
-    assert all(f"python{known}" in release_check.CANDIDATES for known in found)
+    assert list(found.items()) == [(this, sys.executable), ("3.97", managed), ("3.99", on_path)]
 
 
 def test_licences_of_what_is_installed_here() -> None:

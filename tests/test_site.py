@@ -65,6 +65,13 @@ def test_blocks_say_their_language_to_the_style_sheet(site: Path) -> None:
     assert ".language-console code" in sheet
 
 
+def test_pages_of_examples_show_what_they_print(site: Path) -> None:
+    for script in (ROOT / "examples").glob("*.py"):
+        page = (site / "examples" / f"{script.stem}.html").read_text(encoding="utf-8")
+        assert '<span class="filename">It prints</span>' in page, script.name
+    assert "178 records, inertia" in (site / "examples" / "one_owner.html").read_text("utf-8")
+
+
 def test_search_works_on_pages_that_are_opened_from_the_disk(site: Path, tmp_path: Path) -> None:
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next(filter(None, map(shutil.which, names)), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,7 +21,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "release"
-CANDIDATES = ("python3.11", "python3.12", "python3.13", "python3.14")
+OLDEST = (3, 11)
+NAMED = re.compile(r"python3\.\d+")
 UNREACHABLE = re.compile(
     r"connection|resolve|timed? ?out|network|proxy|max retries|unreachable|forbidden|ssl", re.I
 )
@@ -62,16 +64,35 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 def pythons() -> dict[str, str]:
     """The Pythons of this machine that a release is for, by version; this one comes first."""
-    found: dict[str, str] = {}
-    managed = sorted(str(path) for path in Path.home().glob(".pyenv/versions/*/bin/python"))
-    for name in (sys.executable, *CANDIDATES, *managed):
-        path = shutil.which(name)
-        program = "import sys; print('%d.%d' % sys.version_info[:2])"
-        # A name on the path may be a stand-in for a Python that is not there.
-        done = path and subprocess.run([path, "-c", program], capture_output=True, text=True)
-        if path and done and done.returncode == 0 and f"python{done.stdout.strip()}" in CANDIDATES:
-            found.setdefault(done.stdout.strip(), path)
-    return found
+    folders = [Path(name) for name in os.environ.get("PATH", "").split(os.pathsep) if name]
+    folders += sorted(Path.home().glob(".pyenv/versions/*/bin"))
+    named = [
+        str(path)
+        for folder in folders
+        if folder.is_dir()
+        for path in folder.iterdir()
+        if NAMED.fullmatch(path.name)
+    ]
+    found: dict[tuple[int, ...], str] = {}
+    for path in (sys.executable, *named):
+        version = version_of(path)
+        if version >= OLDEST:
+            found.setdefault(version, path)
+    first, *others = found
+    return {"{}.{}".format(*version): found[version] for version in (first, *sorted(others))}
+
+
+def version_of(path: str) -> tuple[int, ...]:
+    """Major and minor version; empty if it does not start.
+
+    A name on the path may be a stand-in for a Python that is not there.
+    """
+    program = "import sys; print(*sys.version_info[:2])"
+    try:
+        done = subprocess.run([path, "-c", program], capture_output=True, text=True, check=False)
+    except OSError:
+        return ()
+    return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
 
 
 def built(folder: Path) -> tuple[Path, Path]:
@@ -162,10 +183,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", metavar="VERSION", help="one version of Python, such as 3.12")
     only = parser.parse_args().only
-    found = {known: path for known, path in pythons().items() if only in (None, known)}
+    every = pythons()
+    found = {known: path for known, path in every.items() if only in (None, known)}
     if not found:
-        sys.exit(f"there is no Python {only} here")
-    missing = [name for name in CANDIDATES if name.removeprefix("python") not in found]
+        sys.exit(f"there is no Python {only} here; there are {', '.join(every)}")
+    print(f"Pythons that are tried: {', '.join(found)}", flush=True)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     wheel, sdist = built(OUT)
@@ -180,8 +202,10 @@ def main() -> None:
             print(f"Python {version}: the sdist is installed and starts", flush=True)
             if python == next(iter(found.values())):
                 look_into(inside)
-    if missing:
-        print(f"not tried: {', '.join(missing)}")
+    print(f"passed with Python {', '.join(found)}")
+    untried = [known for known in every if known not in found]
+    if untried:
+        print(f"NOT tried, though they are here: {', '.join(untried)}")
 
 
 def look_into(inside: Path) -> None:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
 from command_pages import every_command  # noqa: E402
+from example_outputs import recorded  # noqa: E402
 from percent_scripts import as_markdown  # noqa: E402
 
 MOVED = {
@@ -43,7 +44,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, target, content=text))
     for script in sorted((ROOT / "examples").glob("*.py")):
-        text = as_markdown(script.read_text(encoding="utf-8"), script.name)
+        code = script.read_text(encoding="utf-8")
+        text = as_markdown(code, script.name, recorded(script))
         files.append(File.generated(config, f"examples/{script.stem}.md", content=text))
     return files
 

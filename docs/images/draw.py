@@ -1,8 +1,8 @@
 """Draws the pictures of the explanations: ``python docs/images/draw.py``.
 
-Each picture is one function without arguments that returns SVG.  The numbers of the race and of the
-replay are those of the worked examples on their pages; the charts read their figures from the
-tables of ``docs/performance.md``.
+Each picture is one function that returns SVG.  The numbers of the race and of the replay are those
+of the worked examples on their pages; the charts read their figures from tables of
+``docs/performance.md``, or of another page.
 """
 
 from __future__ import annotations
@@ -248,25 +248,29 @@ def protocol() -> str:
 # -- charts of the figures ---------------------------------------------------------------------
 
 
-def table(heading: str) -> list[list[str]]:
-    """The rows of the first table below a heading of ``docs/performance.md``."""
-    below = FIGURES.read_text(encoding="utf-8").split(f"## {heading}\n", 1)[1]
-    first = re.search(r"(?:^\|.*\n)+", below, re.M)
-    assert first is not None
+def table(page: Path, heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading of a page."""
+    below = page.read_text(encoding="utf-8").split(f"## {heading}\n", 1)[1]
+    first = re.search(r"(?:^\|.*\n)+", below.split("\n## ", 1)[0], re.M)
+    if first is None:
+        return []
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in first[0].splitlines()]
 
 
-def column(heading: str, name: str) -> list[tuple[str, float]]:
-    """First column and one other of a table, as labels and numbers."""
-    head, _, *rows = table(heading)
-    place = head.index(name)
-    return [(row[0], float(re.sub(r"[^\d.]", "", row[place]))) for row in rows]
+def column(page: Path, heading: str, name: str) -> list[tuple[str, float]]:
+    """First column and one other of a table, as labels and numbers; empty cells are left out."""
+    rows = table(page, heading)
+    if not rows or name not in rows[0]:
+        return []
+    place = rows[0].index(name)
+    found = [(row[0], re.sub(r"[^\d.]", "", row[place])) for row in rows[2:]]
+    return [(label, float(number)) for label, number in found if number]
 
 
 def bars(title: str, figures: list[tuple[str, float]], unit: str, marked: float = 1.0) -> str:
     """Bars on a logarithmic scale, with a line where both sides take the same time."""
-    most = max(value for _, value in figures)
-    least = min(marked, *(value for _, value in figures)) / 1.5
+    most = max([2 * marked, *(value for _, value in figures)])
+    least = min([marked, *(value for _, value in figures)]) / 1.5
     span = math.log(most / least)
 
     def at(value: float) -> float:
@@ -287,23 +291,28 @@ def bars(title: str, figures: list[tuple[str, float]], unit: str, marked: float 
     return page(720, bottom + 28, title, parts)
 
 
-def forget_speed() -> str:
-    figures = column("One owner: `KMeans`", "`forget`, times faster")
+def forget_speed(page: Path = FIGURES) -> str:
+    figures = column(page, "One owner: `KMeans`", "`forget`, times faster")
     return bars("Forgetting one record, against a fit of scikit-learn", figures, "×")
 
 
-def removal_speed() -> str:
-    figures = column("A whole exact removal", "means, times faster")
+def removal_speed(page: Path = FIGURES) -> str:
+    figures = column(page, "A whole exact removal", "means, times faster")
     return bars("An exact removal in a federation, against complete retraining", figures, "×")
 
+
+CHARTS: dict[str, Callable[..., str]] = {
+    "forget-speed.svg": forget_speed,
+    "removal-speed.svg": removal_speed,
+}
+"""The charts; each takes the page whose table it shows."""
 
 PICTURES: dict[str, Callable[[], str]] = {
     "race.svg": race,
     "replay.svg": replay,
     "scma.svg": scma,
     "protocol.svg": protocol,
-    "forget-speed.svg": forget_speed,
-    "removal-speed.svg": removal_speed,
+    **CHARTS,
 }
 
 if __name__ == "__main__":
