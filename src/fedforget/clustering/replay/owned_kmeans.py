@@ -87,10 +87,10 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
 
     def __init__(self, task: Task, records: RecordSlots, work: Work) -> None:
         self.records = records
-        self._candidates: Candidates | None = None
+        self.candidates: Candidates | None = None
         if task.greedy:
             n_candidates = n_candidates_of(task.n_clusters)
-            self._candidates = Candidates.none(task.n_init, task.n_clusters, n_candidates)
+            self.candidates = Candidates.none(task.n_init, task.n_clusters, n_candidates)
         super().__init__(task, records.points, records.moments, len(records), work)
         self._clear_working_memory()
 
@@ -111,9 +111,9 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         return outcome, outcome.n_iter
 
     def _note_candidates(self, number: int, drawn: Candidates | None, in_use: Ints) -> None:
-        if drawn is None or self._candidates is None:
+        if drawn is None or self.candidates is None:
             return
-        kept = self._candidates
+        kept = self.candidates
         kept.rows[number] = np.where(drawn.rows >= 0, in_use[drawn.rows], -1)
         kept.scores[number] = drawn.scores
         kept.totals[number] = drawn.totals
@@ -122,8 +122,8 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         self.runs.seeds[number]["score"] = 0.0
 
     def follow(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
-        if self._candidates is not None and len(changed):
-            self._follow_candidates(self._candidates, changed, values, keys)
+        if self.candidates is not None and len(changed):
+            self._follow_candidates(self.candidates, changed, values, keys)
         super().follow(changed, values, keys, work)
 
     def _follow_candidates(
