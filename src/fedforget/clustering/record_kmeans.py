@@ -1,8 +1,9 @@
 """K-means of one owner's records: what the model is, run in full.
 
 Records are rounded (:mod:`~fedforget.clustering.rounding`), seeds are drawn by the race over their
-ids' keys, and Lloyd's iteration runs on exact sums.  Of several restarts the one with the lowest
-loss is the model, and losses are compared as exact numbers: no order of records shows anywhere.
+ids' keys, one by one or greedily (:mod:`~fedforget.clustering.greedy`), and Lloyd's iteration runs
+on exact sums.  Of several restarts the one with the lowest loss is the model, and losses are
+compared as exact numbers: no order of records shows anywhere.
 """
 
 from __future__ import annotations

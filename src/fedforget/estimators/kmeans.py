@@ -54,7 +54,7 @@ class KMeans(OwnerEstimator):
     tol : float, default=1e-4
         The iteration ends when the squared shifts of all centres add up to at most ``tol`` times
         the mean variance of the features.  With 0 it ends when no label changes.
-    seeding : {"greedy", "plain"}, default="plain"
+    seeding : {"greedy", "plain"}, default="greedy"
         How K-means++ draws seeds.  "greedy" takes the best of 2 + ⌊ln K⌋ candidates for each seed
         after the first, as scikit-learn does; "plain" draws each seed once.
     memory_limit : int or str, default="2 GiB"
@@ -123,7 +123,7 @@ class KMeans(OwnerEstimator):
         n_init: int = 1,
         max_iter: int = 300,
         tol: float = 1e-4,
-        seeding: str = PLAIN,
+        seeding: str = GREEDY,
         memory_limit: int | str = "2 GiB",
         n_jobs: int | None = None,
         random_state: Any = None,
