@@ -149,6 +149,19 @@ def removals(model: KMeans, n: int, count: int, warm_up: int = WARM_UP) -> tuple
     return seconds, redrawn
 
 
+def removals_of_all(case: Case, seconds: float, **options: str) -> tuple[list[float], int]:
+    """:func:`removals` for several random states, because trajectories differ in length."""
+    states = fewer(seconds, 5, 3, 1)
+    count, warm = fewer(seconds, REMOVALS, 100, 5), fewer(seconds, WARM_UP, WARM_UP, 1)
+    times, redrawn = [], 0
+    for state in range(states):
+        model = ours(case, state, **options)
+        some, again = removals(model, len(case.X), -(-count // states), warm)
+        times += some
+        redrawn += again
+    return times, redrawn
+
+
 def compare(chosen: list[Case]) -> None:
     """The two tables of fits and removals."""
     fits = common.table(
@@ -161,7 +174,6 @@ def compare(chosen: list[Case]) -> None:
     )  # fmt: skip
     ratios, gains = [], []
     for case in track(chosen, "fits and removals", console=common.console, transient=True):
-        n = len(case.X)
         _, first = common.timed(lambda case=case: ours(case, 0))
         seconds = time_fits(case, fewer(first, 9, 3, 1))
         medians = {name: float(np.median(times)) for name, times in seconds.items()}
@@ -175,10 +187,9 @@ def compare(chosen: list[Case]) -> None:
             f"{medians[PLAIN] / medians['scikit-learn']:.2f}×",
             *(common.milliseconds(medians[name]) for name in others()),
         )
-        count, warm = fewer(first, REMOVALS, 100, 5), fewer(first, WARM_UP, WARM_UP, 1)
-        times, redrawn = removals(ours(case, 0), n, count, warm)
+        times, redrawn = removals_of_all(case, first)
         gains.append(medians["scikit-learn"] / float(np.median(times)))
-        plain, _ = removals(ours(case, 0, seeding="plain"), n, count, warm)
+        plain, _ = removals_of_all(case, first, seeding="plain")
         target = BLOBS_FORGET if case.label.startswith("blobs 1,") else WORST_FORGET
         forgets.add_row(
             case.label,
