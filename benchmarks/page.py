@@ -196,12 +196,24 @@ def the_run(run: Run) -> str:
 def one_owner(run: Run) -> str:
     names = SETS | {"femnist": "MNIST", BLOBS: "blobs, 10⁶ × 20"}
     return table(
-        ["dataset", "`fit`, share of scikit-learn's time", "`forget`, times faster"],
+        [
+            "dataset",
+            "`fit`, share of scikit-learn's time",
+            "plain",
+            "`forget`, times faster",
+            "plain",
+            "loss, over scikit-learn's",
+            "plain",
+        ],
         [
             [
                 label,
                 run.show("lloyd", name, "fit_ratio", share),
+                run.show("lloyd", name, "plain_fit_ratio", share),
                 run.show("lloyd", name, "forget_speed_up", times),
+                run.show("lloyd", name, "plain_forget_speed_up", times),
+                run.show("lloyd", name, "loss_ratio", lambda x: f"{x:.3f}"),
+                run.show("lloyd", name, "plain_loss_ratio", lambda x: f"{x:.3f}"),
             ]
             for name, label in names.items()
         ],

@@ -41,7 +41,7 @@ CLUSTERING = [
     {"prf"},
     {"distance"},
     {"ids", "race", "losses", "histogram", "choosing", "matching"},
-    {"records", "lloyd"},
+    {"records", "lloyd", "greedy"},
     {"partition", "record_kmeans"},
     {"grid", "owner", "lattice_kmeans"},
     {"disclosure", "replay"},
@@ -66,13 +66,13 @@ PROTOCOL = [
     {"client_side", "unmasking"},
     {"server_side", "memory"},
 ]
-CLUSTERING_KERNELS = [{"clocks", "distance", "index"}, {"race", "lattice"}]
+CLUSTERING_KERNELS = [{"clocks", "distance", "index"}, {"race", "lattice", "candidates"}]
 SCMA_KERNELS = [{"field"}, {"transforms", "school", "words"}, {"tree", "roots"}]
 REPLAY = [
     {"state"},
     {"parts"},
     {"arithmetic", "moves"},
-    {"points", "seeds", "products"},
+    {"points", "seeds", "candidates", "products"},
     {"measuring", "estimates", "outcomes"},
     {"margins"},
     {"walk"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -118,6 +120,92 @@ def eager_race(
         scores.append(best[0])
         seeds.append(best[2])
     return seeds, scores
+
+
+def potential(squares: Sequence[float], n_features: int) -> int:
+    """A sum of squared distances in whole grains: each is rounded, half to even."""
+    grain = Fraction(2) ** (64 + (n_features - 1).bit_length() - 32 - 46)
+    return sum(round(Fraction(square) / grain) for square in squares)
+
+
+def greedy_race(
+    values: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    ids: Sequence[int | str],
+    n_seeds: int,
+    n_candidates: int,
+    stream: int = 0,
+) -> tuple[list[int], list[list[int | None]], list[list[int | None]]]:
+    """The greedy race by its definition: seeds, and the candidates and potentials of each step.
+
+    A race that nobody wins has no candidate and no potential.
+    """
+    rows = values.tolist()
+    d2 = [1.0] * len(rows)
+    seeds: list[int] = []
+    candidates: list[list[int | None]] = []
+    potentials: list[list[int | None]] = []
+    for step in range(n_seeds):
+        found: list[int | None] = []
+        sums: list[int | None] = []
+        for number in range(n_candidates if step else 1):
+            scored = []
+            for i, rate in enumerate(d2):
+                counter = stream + step + number * 2**27
+                clock = exponential(uniform(draw(int(low[i]), int(high[i]), counter)))
+                if rate > 0.0 and clock / rate < float("inf"):
+                    scored.append((clock / rate, ids[i], i))
+            found.append(min(scored)[2] if scored else None)
+        nearer = {}
+        for i in set(found) - {None}:
+            distances = [squared_distance(row, rows[i]) for row in rows]
+            nearer[i] = [min(pair) for pair in zip(distances, d2, strict=True)]
+            if step == 0:
+                nearer[i] = distances
+        if not nearer:
+            break
+        sums = [None if i is None else potential(nearer[i], len(rows[0])) for i in found]
+        least = min(total for total in sums if total is not None)
+        seed = found[sums.index(least)]
+        seeds.append(seed)
+        candidates.append(found)
+        potentials.append(sums)
+        d2 = nearer[seed]
+    return seeds, candidates, potentials
+
+
+def greedy_law(
+    points: Sequence[int], n_seeds: int, n_candidates: int
+) -> dict[tuple[int, ...], Fraction]:
+    """The exact law of greedy K-means++ on integer points of a line, by enumeration.
+
+    Of candidates with the same potential the first drawn is taken.
+    """
+    law: dict[tuple[int, ...], Fraction] = {}
+
+    def extend(drawn: tuple[int, ...], probability: Fraction) -> None:
+        rates = [min(((x - points[s]) ** 2 for s in drawn), default=1) for x in points]
+        total = sum(rates)
+        if len(drawn) == n_seeds or total == 0:
+            law[drawn] = law.get(drawn, Fraction(0)) + probability
+            return
+        possible = [i for i, rate in enumerate(rates) if rate]
+
+        def loss(i: int) -> int:
+            return sum(min(r, (x - points[i]) ** 2) for r, x in zip(rates, points, strict=True))
+
+        chances: dict[int, Fraction] = {}
+        for tried in itertools.product(possible, repeat=n_candidates if drawn else 1):
+            # ``min`` takes the first of equals.
+            best = min(tried, key=loss) if drawn else tried[0]
+            chance = math.prod((Fraction(rates[i], total) for i in tried), start=Fraction(1))
+            chances[best] = chances.get(best, Fraction(0)) + chance
+        for i, chance in chances.items():
+            extend((*drawn, i), probability * chance)
+
+    extend((), Fraction(1))
+    return law
 
 
 def seeding_law(points: Sequence[int], n_seeds: int) -> dict[tuple[int, ...], Fraction]:

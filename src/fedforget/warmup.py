@@ -22,7 +22,7 @@ import numpy as np
 
 from fedforget import kernel_cache
 from fedforget.clustering import kernels
-from fedforget.clustering.distance import nearest, pairwise
+from fedforget.clustering.distance import Rows, nearest, pairwise
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import IdIndex, keys_of_ids
@@ -73,6 +73,9 @@ def _run_large_data() -> None:
     kernels.meet_tiled(values, values, 0, np.full(n, np.inf), np.full(n, -1, np.int32))
     wide = np.tile(values, (1, 1500))
     nearest(wide, wide[:3])
+    tried = 1.0, np.full(n, 9.0), np.empty((n, n)), np.zeros((n, 2), dtype=np.int64)
+    kernels.try_tiled(values, values, *tried)
+    Rows(wide).try_candidates(wide, *tried)
     state = (values, values[:1].copy(), 1, np.empty(0), *keys, np.uint64(1))
     rate, label, met = np.ones(n), np.zeros(n, np.int32), np.zeros(n, np.int32)
     kernels.tied_rows(*state, 0.0, rate, label, met, np.empty(n, np.bool_))
@@ -105,8 +108,9 @@ def _run_margins() -> None:
     """Replay for few features and clusters, of the server and of one owner's records."""
     _replay(WeightedPoints(_SECRET, 99.0), 3)
     values, ids = np.linspace(0.0, 1.0, 24).reshape(8, 3), np.arange(8)
-    task = Task(2, n_init=1, max_iter=2, tol=1e-4, memory_limit=1 << 20)
-    OwnedKMeans(values, ids, keys_of_ids(_SECRET, ids), ids, task).forget(ids[:1])
+    for greedy in (False, True):
+        task = Task(2, n_init=1, max_iter=2, tol=1e-4, memory_limit=1 << 20, greedy=greedy)
+        OwnedKMeans(values, ids, keys_of_ids(_SECRET, ids), ids, task).forget(ids[:1])
 
 
 def _run_estimates() -> None:

@@ -94,7 +94,15 @@ def kept(mask, part=ALL):
 
 
 @pytest.mark.filterwarnings("ignore::fedforget.DataTraceWarning")
-@parametrize_with_checks([FederatedKMeans(), SeededKMeans(), KMeans(), KMeans(n_init=3, tol=0.0)])
+@parametrize_with_checks(
+    [
+        FederatedKMeans(),
+        SeededKMeans(),
+        KMeans(),
+        KMeans(n_init=3, tol=0.0),
+        KMeans(seeding="plain"),
+    ]
+)
 def test_scikit_learn(estimator, check):
     check(estimator)
 

@@ -543,7 +543,9 @@ def test_a_clone_is_not_fitted(model):
 # -- files -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("params", [{}, {"tol": 0.0, "n_init": 3}, {"memory_limit": "1 MiB"}])
+@pytest.mark.parametrize(
+    "params", [{}, {"tol": 0.0, "n_init": 3}, {"memory_limit": "1 MiB"}, {"seeding": "plain"}]
+)
 @pytest.mark.parametrize("left", [N, N - 5, K, 2, 0])
 def test_a_loaded_model_goes_on_as_the_original(left, params, path, snapshot):
     model = kmeans(**params).fit(X, ids=IDS)
@@ -557,6 +559,49 @@ def test_a_loaded_model_goes_on_as_the_original(left, params, path, snapshot):
         one.learn(NEW_X, ids=NEW_IDS)
         one.forget(NEW_IDS[:2])
     assert snapshot(loaded) == snapshot(model)
+
+
+PLAIN_DIGEST = "9a00d7eeca09afd4104138367246f7e9eb272dd84bf2aae1301eb3cb38b92612"
+"""Of the model below, as it was before seeds could be drawn greedily."""
+
+
+def test_plain_seeding_is_what_it_was():
+    assert kmeans(n_init=2, seeding="plain").fit(X, ids=IDS)._digest() == PLAIN_DIGEST
+
+
+def test_files_from_before_there_was_a_choice_are_plain(path, snapshot):
+    model = kmeans(n_init=2, seeding="plain").fit(X, ids=IDS)
+    model.save(path)
+    header, arrays = files.read(path, "KMeans")
+    assert header["parameters"].pop("seeding") == "plain"
+    del header["format"]
+    files.write(path, header, arrays)
+    loaded = KMeans.load(path)
+    assert loaded.seeding == "plain"
+    assert snapshot(loaded) == snapshot(model)
+
+
+def test_the_digest_tells_how_seeds_were_drawn():
+    """Even of a model that is the same otherwise."""
+    one, other = (kmeans(n_clusters=1, seeding=seeding).fit(X) for seeding in ("greedy", "plain"))
+    assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
+    assert one._digest() != other._digest()
+
+
+def test_greedy_seeding_misses_fewer_clusters():
+    """Far apart clusters, of which one start of plain seeding misses some."""
+    rng = np.random.default_rng(3)
+    apart = 40.0 * rng.normal(size=(20, 3)).repeat(30, axis=0) + rng.normal(size=(600, 3))
+    losses = {
+        seeding: np.mean([KMeans(20, seeding=seeding, random_state=s).fit(apart).inertia_
+                          for s in range(30)])
+        for seeding in ("greedy", "plain")
+    }  # fmt: skip
+    theirs = [
+        sklearn.cluster.KMeans(20, n_init=1, random_state=s).fit(apart).inertia_ for s in range(30)
+    ]
+    assert losses["plain"] > 1.2 * losses["greedy"]
+    assert losses["greedy"] < 1.1 * np.mean(theirs)
 
 
 def test_the_file_holds_nothing_of_the_forgotten(path):
@@ -604,6 +649,8 @@ def test_damaged_files(model, path, snapshot):
         ("memory_limit", -1),
         ("tol", -1.0),
         ("n_jobs", 0),
+        ("seeding", "other"),
+        ("seeding", "plain"),
         ("more", 1),
         ("n_clusters", 5),
     ],

@@ -57,13 +57,15 @@ def fresh_fit(model: KMeans, X: np.ndarray, ids: Any) -> KMeans:
 class Owner:
     """A model, and the records that it must hold; every change is checked."""
 
+    seeding = "greedy"
+
     def __init__(
         self, X: np.ndarray, held: np.ndarray | None = None, names: Any = None, **params: Any
     ) -> None:
         self.X = X
         self.names = np.arange(len(X)) if names is None else np.asarray(names)
         self.held = np.arange(len(X)) if held is None else held
-        self.model = KMeans(**{"random_state": 7, **params})
+        self.model = KMeans(**{"random_state": 7, "seeding": self.seeding, **params})
         self.model.fit(X[self.held], ids=self.names[self.held])
 
     def forget(self, rows: Any) -> Any:
@@ -163,6 +165,7 @@ class OwnerMachine(RuleBasedStateMachine):
                 "tol": st.sampled_from([0.0, 1e-4, 0.05]),
                 "memory_limit": st.sampled_from([0, 20_000, "2 GiB"]),
                 "n_jobs": st.sampled_from([None, None, 2]),
+                "seeding": st.sampled_from(["greedy", "plain"]),
             }
         ),
     )
@@ -192,10 +195,23 @@ class OwnerMachine(RuleBasedStateMachine):
         if replay is None or not (replay.runs.restarts["length"] > 0).any():
             return
         with_rows = np.flatnonzero(replay.runs.restarts["length"])
-        slot = int(self.rng.choice(replay.runs.seeds["slot"][with_rows].ravel()))
+        self._forget_one_of(replay.runs.seeds["slot"][with_rows])
+
+    def _forget_one_of(self, slots: np.ndarray) -> None:
+        slot = int(self.rng.choice(slots.ravel()))
         name = self.owner.model._model.records.ids[slot]
         with rows_keep(self.kept):
             self.owner.forget(np.flatnonzero(self.owner.names == name))
+
+    @precondition(lambda self: len(self.owner.held))
+    @rule()
+    def forget_a_candidate(self) -> None:
+        replay = self.owner.model._model.replayed
+        if replay is not None and replay.candidates is not None:
+            with_rows = np.flatnonzero(replay.runs.restarts["length"])
+            slots = replay.candidates.rows[with_rows]
+            if (slots >= 0).any():
+                self._forget_one_of(slots[slots >= 0])
 
     @precondition(lambda self: len(self.owner.held))
     @rule()
@@ -248,7 +264,13 @@ def threads_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "WORTH_A_THREAD", 0)
 
 
-TestOwner.settings = settings(max_examples=120, stateful_step_count=12)
+@pytest.fixture(params=["greedy", "plain"])
+def each_seeding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to draw seeds."""
+    monkeypatch.setattr(Owner, "seeding", request.param)
+
+
+TestOwner.settings = settings(max_examples=200, stateful_step_count=12)
 
 
 # -- histories of a certain kind -------------------------------------------------------------------
@@ -256,6 +278,7 @@ TestOwner.settings = settings(max_examples=120, stateful_step_count=12)
 TOLERANCES = [0.0, 1e-4, 1e-2]
 
 
+@pytest.mark.usefixtures("each_seeding")
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize(("tol", "max_iter"), [(0.0, 300), (1e-4, 300), (0.0, 7)])
 def test_structureless_noise(kept: str, tol: float, max_iter: int) -> None:
@@ -274,6 +297,7 @@ def test_structureless_noise(kept: str, tol: float, max_iter: int) -> None:
     assert owner.model.n_iter_ == max_iter or max_iter == 300
 
 
+@pytest.mark.usefixtures("each_seeding")
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("tol", TOLERANCES)
 @pytest.mark.parametrize("n_init", [1, 4])
@@ -288,6 +312,7 @@ def test_every_single_removal_and_addition(
             owner.check(rng)
 
 
+@pytest.mark.usefixtures("each_seeding")
 def test_many_duplicates(rng: np.random.Generator) -> None:
     X = rng.integers(0, 4, (700, 2)).astype(float)
     owner = Owner(X, n_clusters=5, n_init=3, tol=0.0)
@@ -297,12 +322,13 @@ def test_many_duplicates(rng: np.random.Generator) -> None:
         owner.check(rng)
 
 
+@pytest.mark.usefixtures("each_seeding")
 @pytest.mark.parametrize("limit", [0, 9_000, 40_000, "100 KiB"])
 def test_memory_that_does_not_suffice(limit: int | str, rng: np.random.Generator) -> None:
     """Some restarts, or all of them, have no rows or not all of theirs."""
     X = rng.normal(size=(300, 2))
     owner = Owner(X, np.arange(250), n_clusters=4, n_init=3, memory_limit=limit)
-    ample = KMeans(4, n_init=3, random_state=7).fit(X[:250])
+    ample = KMeans(4, n_init=3, random_state=7, seeding=owner.model.seeding).fit(X[:250])
     assert state_of(owner.model) == state_of(ample)
     for turn in range(8):
         owner.forget(rng.choice(owner.held, 3, replace=False))
@@ -336,6 +362,7 @@ def test_clusters_vanish_and_come_back(kept: str, n_init: int) -> None:
     X = np.append(SQUEEZE + noise, [320.5, 321.0, 330.0, 206.0, 480.0, 100.0])[:, None]
     for random_state in THESE_ARE_DRAWN:
         params = {"n_clusters": 3, "n_init": n_init, "random_state": random_state, "tol": 0.0}
+        params["seeding"] = "plain"
         with rows_keep(kept):
             owner = Owner(X, np.arange(len(SQUEEZE)), **params)
             before = _vanished(owner)
@@ -364,6 +391,7 @@ def _vanished(owner: Owner) -> list[bool]:
     ]
 
 
+@pytest.mark.usefixtures("each_seeding")
 @pytest.mark.parametrize("factor", [2.0**-31, 2.0**-32, 3 * 2.0**-33])
 def test_a_record_alone_in_its_power_of_two(factor: float, rng: np.random.Generator) -> None:
     """Its removal makes the steps of all others finer: what was equal no longer is."""
@@ -383,6 +411,7 @@ def test_a_record_alone_in_its_power_of_two(factor: float, rng: np.random.Genera
     assert owner.model.n_iter_ == owner.fresh().n_iter_
 
 
+@pytest.mark.usefixtures("each_seeding")
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_steps_stand_while_another_large_record_is_there(sign: float) -> None:
     """Exponents are multiples of 4: 1 needs another than the largest number below it."""
@@ -403,6 +432,7 @@ def test_steps_stand_while_another_large_record_is_there(sign: float) -> None:
         assert exponents() == [exponent]
 
 
+@pytest.mark.usefixtures("each_seeding")
 @pytest.mark.parametrize("small", [1.0, 1e-30, 1e-290, 1e-300, 5e-324])
 def test_a_feature_of_which_nothing_but_zeros_is_left(small: float) -> None:
     """Its exponent is then that of the largest feature, however small it was."""
@@ -417,6 +447,7 @@ def test_a_feature_of_which_nothing_but_zeros_is_left(small: float) -> None:
         owner.check()
 
 
+@pytest.mark.usefixtures("each_seeding")
 def test_down_to_nothing_and_back(rng: np.random.Generator) -> None:
     X = rng.normal(size=(40, 3))
     names = np.array([f"patient {i}" for i in range(40)])
@@ -451,6 +482,7 @@ def test_ids_that_grow_longer(rng: np.random.Generator) -> None:
         owner.check(rng)
 
 
+@pytest.mark.usefixtures("each_seeding")
 def test_learning_far_beyond_the_spare_slots(rng: np.random.Generator) -> None:
     X = blobs(rng, 1200, 2)
     owner = Owner(X, np.arange(40), n_clusters=4, n_init=2)
@@ -461,6 +493,7 @@ def test_learning_far_beyond_the_spare_slots(rng: np.random.Generator) -> None:
         owner.check(rng)
 
 
+@pytest.mark.usefixtures("each_seeding")
 def test_one_batch_is_the_same_as_one_by_one(rng: np.random.Generator) -> None:
     X = blobs(rng, 400, 4)
     together, apart = (Owner(X, n_clusters=6) for _ in range(2))
@@ -472,6 +505,7 @@ def test_one_batch_is_the_same_as_one_by_one(rng: np.random.Generator) -> None:
     together.check()
 
 
+@pytest.mark.usefixtures("each_seeding")
 def test_forgetting_and_learning_back_gives_the_first_model(rng: np.random.Generator) -> None:
     X = uniform(rng, 500, 3)
     owner = Owner(X, n_clusters=7, tol=0.0)
@@ -490,6 +524,7 @@ def test_no_records_to_forget_and_none_to_learn(rng: np.random.Generator) -> Non
     assert state_of(owner.model) == first
 
 
+@pytest.mark.usefixtures("each_seeding")
 @pytest.mark.parametrize("n_clusters", [1, 17, 30])
 @pytest.mark.parametrize("kept", KEPT)
 def test_many_features(kept: str, n_clusters: int, rng: np.random.Generator) -> None:
@@ -509,6 +544,7 @@ def test_few_distinct_records_warn_in_fit_alone() -> None:
     assert model.cluster_centers_.shape == (2, 1)
 
 
+@pytest.mark.usefixtures("each_seeding")
 @pytest.mark.filterwarnings("error")
 def test_a_model_may_shrink_in_silence(rng: np.random.Generator) -> None:
     owner = Owner(np.arange(9.0)[:, None], n_clusters=3)

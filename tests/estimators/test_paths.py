@@ -82,10 +82,11 @@ def test_small_clusters_are_not_told() -> None:
     assert "<3" in repr(path)
 
 
+@pytest.mark.parametrize("seeding", ["greedy", "plain"])
 @pytest.mark.parametrize("n_init", [1, 3])
-def test_one_owner(n_init: int) -> None:
+def test_one_owner(n_init: int, seeding: str) -> None:
     def fitted(number: int, rows: slice) -> KMeans:
-        usual = {"n_init": n_init, "random_state": 2}
+        usual = {"n_init": n_init, "random_state": 2, "seeding": seeding}
         return KMeans(number, **usual).fit(X[rows], ids=IDS[rows])  # type: ignore[arg-type]
 
     model = fitted(3, slice(None))

@@ -33,6 +33,7 @@ class Rows:
     def __init__(self, values: Floats) -> None:
         self.values = values
         self._tiles: Floats | None = None
+        self._lengths: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -49,16 +50,21 @@ class Rows:
         if d * (len(centres) - first) >= _SCREEN_SIZE:
             self._meet_screened(centres, first, d2, label)
         elif n * d <= _TURNED_SIZE:
-            if self._tiles is None:
-                tiles = np.zeros((-(-n // kernels.TILE), d, kernels.TILE))
-                kernels.turn(self.values, tiles)
-                # Only now: another thread may be here, too.
-                self._tiles = tiles
-            kernels.meet_tiles(self._tiles, centres, first, d2, label)
+            kernels.meet_tiles(self._turned(), centres, first, d2, label)
         elif len(centres) - first == 1:
             self._meet_one(centres[first], first, d2, label)
         else:
             kernels.meet_tiled(self.values, centres, first, d2, label)
+
+    def _turned(self) -> Floats:
+        """The rows in the second layout."""
+        if self._tiles is None:
+            n, d = self.values.shape
+            tiles = np.zeros((-(-n // kernels.TILE), d, kernels.TILE))
+            kernels.turn(self.values, tiles)
+            # Only now: another thread may be here, too.
+            self._tiles = tiles
+        return self._tiles
 
     def catch_up(
         self, centres: Floats, first: int, behind: Ints, d2: Floats, label: Labels
@@ -109,6 +115,57 @@ class Rows:
                 unit,
                 d2[part],
                 label[part],
+            )
+
+    def try_candidates(
+        self, candidates: Floats, coarse: float, d2: Floats, near: Floats, totals: Ints
+    ) -> None:
+        """Let every row try each candidate as one more centre.
+
+        ``near[k]`` becomes the lesser of ``d2`` and the rows' squared distances to candidate k.
+        ``totals[k]``, zeros before, becomes the exact sum of ``near[k]``, in two words, as
+        :mod:`~fedforget.clustering.kernels.candidates` defines it.
+        """
+        n, d = self.values.shape
+        if d * len(candidates) >= _SCREEN_SIZE:
+            self._try_screened(candidates, coarse, d2, near, totals)
+        elif n * d <= _TURNED_SIZE:
+            kernels.try_tiles(self._turned(), candidates, coarse, d2, near, totals)
+        else:
+            kernels.try_tiled(self.values, candidates, coarse, d2, near, totals)
+
+    def _try_screened(
+        self, candidates: Floats, coarse: float, d2: Floats, near: Floats, totals: Ints
+    ) -> None:
+        """Rule out by a matrix product what is not nearer."""
+        n, d = self.values.shape
+        turned = np.ascontiguousarray(candidates.T)
+        norms = np.einsum("ij,ij->j", turned, turned)
+        radius = float(np.sqrt(norms.max()) * (1.0 + 1e-9))
+        unit = 8.0 * (d + 16) * _UNIT
+        kernels.total_of(d2, coarse, totals[0])
+        totals[1:] = totals[0]
+        rows = max(64, _CHUNK_BYTES // (8 * d))
+        if self._lengths is None:
+            lengths = np.empty(n)
+            for begin in range(0, n, rows):
+                some = self.values[begin : begin + rows]
+                lengths[begin : begin + rows] = np.einsum("ij,ij->i", some, some)
+            self._lengths = lengths
+        for begin in range(0, n, rows):
+            part = slice(begin, begin + rows)
+            kernels.try_screened(
+                self.values[part],
+                self._lengths[part],
+                candidates,
+                self.values[part] @ turned,
+                norms,
+                radius,
+                unit,
+                coarse,
+                d2[part],
+                near[:, part],
+                totals,
             )
 
     def nearest(self, centres: Floats) -> tuple[Labels, Floats]:

@@ -24,6 +24,37 @@ _FEW_FEATURES = 16
 _CACHE_BYTES = 16 << 20
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of a greedy race (:mod:`fedforget.clustering.greedy`).
+
+    The first seed has no rivals: it is candidate 0 of step 0.  Several restarts together have one
+    more dimension, the first.
+
+    Attributes
+    ----------
+    rows : (n_seeds, n_candidates) the row that won each candidate's race; -1: nobody.
+    scores : the winning scores; inf where nobody won.
+    totals : (n_seeds, n_candidates, 2) the potentials, in two words.
+    chosen : (n_seeds,) which candidate became the seed.
+    """
+
+    rows: Ints
+    scores: Floats
+    totals: Ints
+    chosen: Ints
+
+    @classmethod
+    def none(cls, *shape: int) -> Candidates:
+        """Room for those of a race that is still to be run."""
+        return cls(
+            np.full(shape, -1, dtype=np.int64),
+            np.full(shape, np.inf),
+            np.zeros((*shape, 2), dtype=np.int64),
+            np.zeros(shape[:-1], dtype=np.int64),
+        )
+
+
 @dataclass
 class Race:
     """The seeds drawn so far, and what each record knows of them.
@@ -36,6 +67,7 @@ class Race:
     label : the seed that ``rate`` belongs to (-1: none).
     met : how many seeds each record has met.
     runners_up : where wanted, a lower bound on the other records' scores at each step.
+    candidates : of a greedy race.
     """
 
     rows: list[int]
@@ -44,6 +76,7 @@ class Race:
     label: Labels
     met: Labels
     runners_up: list[float] | None = None
+    candidates: Candidates | None = None
 
 
 def first_row(rows: Ints) -> int:
@@ -137,18 +170,38 @@ def _draw(
     stream: int = 0,
 ) -> bool:
     """One step; False if nobody can win any more."""
+    counter = stream + len(seeds)
+    won = winner_of(race, values, keys, seeds, counter, smallest_id, weights)
+    if won is None:
+        return False
+    row, score = won
+    race.rows.append(row)
+    race.scores.append(score)
+    if race.runners_up is not None:
+        race.runners_up.append(kernels.runner_up(*keys, np.uint64(counter), race.rate, row))
+    return True
+
+
+def winner_of(
+    race: Race,
+    values: Floats,
+    keys: Keys,
+    seeds: Floats,
+    counter: int,
+    smallest_id: Callable[[Ints], int],
+    weights: Floats | None = None,
+) -> tuple[int, float] | None:
+    """The row with the smallest score by the clocks of one number, and the score; None if none.
+
+    Rows meet the seeds that they have not met where they could win.
+    """
     weight_column = _UNWEIGHTED if weights is None else weights
-    counter = np.uint64(stream + len(seeds))
-    state = (values, seeds, len(seeds), weight_column, *keys, counter)
+    state = (values, seeds, len(seeds), weight_column, *keys, np.uint64(counter))
     row, score, ties = kernels.race_step(*state, race.rate, race.label, race.met)
     if row < 0:
-        return False
+        return None
     if ties > 1:
         tied = np.empty(len(values), dtype=np.bool_)
         kernels.tied_rows(*state, score, race.rate, race.label, race.met, tied)
         row = smallest_id(np.flatnonzero(tied))
-    race.rows.append(row)
-    race.scores.append(score)
-    if race.runners_up is not None:
-        race.runners_up.append(kernels.runner_up(*keys, counter, race.rate, row))
-    return True
+    return row, score

@@ -1,8 +1,9 @@
 """K-means of one owner's records: what the model is, run in full.
 
 Records are rounded (:mod:`~fedforget.clustering.rounding`), seeds are drawn by the race over their
-ids' keys, and Lloyd's iteration runs on exact sums.  Of several restarts the one with the lowest
-loss is the model, and losses are compared as exact numbers: no order of records shows anywhere.
+ids' keys, one by one or greedily (:mod:`~fedforget.clustering.greedy`), and Lloyd's iteration runs
+on exact sums.  Of several restarts the one with the lowest loss is the model, and losses are
+compared as exact numbers: no order of records shows anywhere.
 """
 
 from __future__ import annotations
@@ -13,17 +14,35 @@ from fractions import Fraction
 import numpy as np
 
 from fedforget.arrays import Floats, Ints
+from fedforget.clustering.greedy import run_greedily
 from fedforget.clustering.ids import Ids, smallest_id
 from fedforget.clustering.lloyd import Moments, Restarts
+from fedforget.clustering.race import Race
 from fedforget.clustering.rounding import Rounding
 
 
 @dataclass(frozen=True)
 class RecordRestarts(Restarts):
-    """Records of weight 1; ties in the race go to the smallest id."""
+    """Records of weight 1; ties in the race go to the smallest id.
+
+    With several candidates per step, seeds are drawn greedily.
+    """
 
     ids: Ids
     rounding: Rounding
+    n_candidates: int = 1
+
+    def seed(self, restart: int, *, runners_up: bool = False) -> Race:
+        if self.n_candidates == 1:
+            return super().seed(restart, runners_up=runners_up)
+        return run_greedily(
+            self.rows,
+            self.keys,
+            self.n_clusters,
+            self.n_candidates,
+            smallest_id=self.first_of,
+            stream=restart << 32,
+        )
 
     def first_of(self, rows: Ints) -> int:
         return smallest_id(self.ids, rows)

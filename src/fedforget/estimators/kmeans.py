@@ -20,7 +20,7 @@ from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.replay.engine import Task
 from fedforget.clustering.replay.owned_kmeans import Outcome, OwnedKMeans, in_full
-from fedforget.constraints import K_MEANS, Constraint, Jobs, MemorySize, OrNone, checked
+from fedforget.constraints import K_MEANS, Choice, Constraint, Jobs, MemorySize, OrNone, checked
 from fedforget.digests import Digest
 from fedforget.estimators import files
 from fedforget.estimators.base import warn_of_few
@@ -28,6 +28,9 @@ from fedforget.estimators.owning import OwnerEstimator
 from fedforget.estimators.parameters import check_values, column_of, root_secret
 from fedforget.estimators.paths import ClusterPath, PathModel, numbers_of, path_with
 from fedforget.report import Name, Report, Stopwatch, Verb
+
+GREEDY, PLAIN = "greedy", "plain"
+"""How seeds are drawn: the best of several candidates per step, or one after the other."""
 
 MOST_RECORDS = 2**30
 """More could make sums of 32-bit steps overflow."""
@@ -51,6 +54,9 @@ class KMeans(OwnerEstimator):
     tol : float, default=1e-4
         The iteration ends when the squared shifts of all centres add up to at most ``tol`` times
         the mean variance of the features.  With 0 it ends when no label changes.
+    seeding : {"greedy", "plain"}, default="greedy"
+        How K-means++ draws seeds.  "greedy" takes the best of 2 + ⌊ln K⌋ candidates for each seed
+        after the first, as scikit-learn does; "plain" draws each seed once.
     memory_limit : int or str, default="2 GiB"
         The most memory that is kept to forget quickly.  Restarts that do not fit are run again
         with each change.  The model does not depend on it.
@@ -105,6 +111,7 @@ class KMeans(OwnerEstimator):
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         **K_MEANS,
+        "seeding": Choice((GREEDY, PLAIN)),
         "memory_limit": MemorySize(),
         "n_jobs": OrNone(Jobs()),
     }
@@ -116,6 +123,7 @@ class KMeans(OwnerEstimator):
         n_init: int = 1,
         max_iter: int = 300,
         tol: float = 1e-4,
+        seeding: str = GREEDY,
         memory_limit: int | str = "2 GiB",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -124,6 +132,7 @@ class KMeans(OwnerEstimator):
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.seeding = seeding
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -162,6 +171,7 @@ class KMeans(OwnerEstimator):
             given["tol"],
             given["memory_limit"],
             effective_n_jobs(given["n_jobs"]),
+            given["seeding"] == GREEDY,
         )
         self._model = OwnedKMeans(rows, ids, keys, np.arange(len(ids)), task)
 
@@ -329,7 +339,9 @@ class KMeans(OwnerEstimator):
         """Read a saved model.  It is fitted again from its records, and must come out the same."""
         header, arrays = files.read(path, "KMeans")
         with files.explained(path):
-            model = cls(**header["parameters"], random_state=header["random_state"])
+            # Files from before there was a choice do not say how seeds were drawn.
+            parameters = {"seeding": PLAIN, **header["parameters"]}
+            model = cls(**parameters, random_state=header["random_state"])
             given = checked(cls._constraints, **model.get_params(deep=False))
             values = files.matrix(arrays["values"])
             files.restore_features(model, arrays, values.shape[1])
@@ -344,6 +356,8 @@ class KMeans(OwnerEstimator):
 
     def _digest_of(self, outcome: Outcome, n_clusters: int) -> str:
         digest = Digest("kmeans").field("n_clusters", n_clusters)
+        if self._fitted.task.greedy:
+            digest.field("seeding", GREEDY)
         digest.array("exponents", self._fitted.records.rounding.exponents)
         return digest.array("centres", outcome.centres).array("sizes", outcome.totals).hex()
 

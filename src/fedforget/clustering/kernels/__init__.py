@@ -10,6 +10,15 @@ multiplications and divisions, which IEEE 754 rounds the same way everywhere.
 The kernels of replay are in :mod:`fedforget.clustering.replay`.
 """
 
+from fedforget.clustering.kernels.candidates import (
+    HIGH_BITS,
+    LARGEST_BITS,
+    LOW_BITS,
+    total_of,
+    try_screened,
+    try_tiled,
+    try_tiles,
+)
 from fedforget.clustering.kernels.clocks import (
     draw,
     exponential,
@@ -52,6 +61,9 @@ from fedforget.clustering.kernels.race import (
 
 __all__ = [
     "BLOCK",
+    "HIGH_BITS",
+    "LARGEST_BITS",
+    "LOW_BITS",
     "SCREEN",
     "TILE",
     "add_fixed_point",
@@ -81,7 +93,11 @@ __all__ = [
     "siphash_vectors",
     "squared_distance",
     "tied_rows",
+    "total_of",
     "total_shift",
+    "try_screened",
+    "try_tiled",
+    "try_tiles",
     "turn",
     "uniform",
 ]

@@ -84,7 +84,7 @@ TILE = 64
 
 
 @helper
-def _turn(rows, turned):
+def turn_tile(rows, turned):
     """Transpose some rows, eight at a time, so that they are stored side by side.  OUT: turned."""
     n, d = rows.shape
     whole = n - n % 8
@@ -108,7 +108,7 @@ def _turn(rows, turned):
 
 
 @inlined
-def _tile_distances(tile, c, s0, s1, s2, s3):
+def tile_distances(tile, c, s0, s1, s2, s3):
     """Squared distances of the rows of one tile to a centre.  OUT: s0 (the result), s1 to s3.
 
     The inner loops run over rows and are vectorised.  Each row's sum has the order of
@@ -169,7 +169,7 @@ def _tile_distances(tile, c, s0, s1, s2, s3):
 def _meet_tile(tile, centres, first, best, nearest, s0, s1, s2, s3):
     """Let the rows of one tile meet the centres ``first`` and later.  OUT: best, nearest, s0.."""
     for k in range(first, centres.shape[0]):
-        _tile_distances(tile, centres[k], s0, s1, s2, s3)
+        tile_distances(tile, centres[k], s0, s1, s2, s3)
         for i in range(best.shape[0]):
             if s0[i] < best[i]:
                 best[i] = s0[i]
@@ -180,7 +180,7 @@ def _meet_tile(tile, centres, first, best, nearest, s0, s1, s2, s3):
 def turn(values, tiles):
     """Cut rows into tiles of 64 and transpose each.  OUT: tiles, of shape (n_tiles, d, 64)."""
     for number in range(tiles.shape[0]):
-        _turn(values[number * TILE : (number + 1) * TILE], tiles[number])
+        turn_tile(values[number * TILE : (number + 1) * TILE], tiles[number])
 
 
 @allocating_kernel
@@ -200,7 +200,7 @@ def meet_tiled(values, centres, first, d2, label):
     s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for begin in range(0, n, TILE):
         end = min(begin + TILE, n)
-        _turn(values[begin:end], tile)
+        turn_tile(values[begin:end], tile)
         _meet_tile(tile, centres, first, d2[begin:end], label[begin:end], s0, s1, s2, s3)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedforget.arrays import Floats, Ints, UInts
 from fedforget.clustering.lloyd import Moments, Restarts, threshold_of
+from fedforget.clustering.race import Candidates
 from fedforget.clustering.replay import walk
 from fedforget.clustering.replay.parts import table_of
 from fedforget.clustering.replay.points import set_features
@@ -94,6 +95,7 @@ class Task:
     tol: float
     memory_limit: int
     n_threads: int = 1
+    greedy: bool = False
 
 
 class Drawn(NamedTuple):
@@ -102,6 +104,7 @@ class Drawn(NamedTuple):
     rows: list[int]
     scores: list[float]
     runners_up: list[float] | None
+    candidates: Candidates | None
 
 
 _OWN = (
@@ -204,6 +207,9 @@ class Replay(Generic[Draws, Result]):
     def _result(self, restarts: Draws, seeds: Ints, number: int) -> tuple[Result, int]:
         """What a full run of a restart comes to, and its iterations."""
         raise NotImplementedError
+
+    def _note_candidates(self, number: int, drawn: Candidates | None, in_use: Ints) -> None:
+        """Keep what tells whether a restart's seeds stand, if they were drawn greedily."""
 
     # -- room ----------------------------------------------------------------------------------
 
@@ -336,6 +342,7 @@ class Replay(Generic[Draws, Result]):
             runs.seeds[number]["slot"] = in_use[drawn.rows]
             runs.seeds[number]["score"] = drawn.scores
             runs.seeds[number]["runner_up"] = drawn.runners_up or np.inf
+            self._note_candidates(number, drawn.candidates, in_use)
             pool["free"] -= 1
             runs.where[number, 0] = runs.free[pool["free"]]
             heads[number] = START, 1, 0, False
@@ -354,7 +361,7 @@ class Replay(Generic[Draws, Result]):
 
         def seed(number: int) -> Drawn:
             race = restarts.seed(number, runners_up=self.weights_change)
-            return Drawn(race.rows, race.scores, race.runners_up)
+            return Drawn(race.rows, race.scores, race.runners_up, race.candidates)
 
         if not self._crew:
             return {number: seed(number) for number in numbers}

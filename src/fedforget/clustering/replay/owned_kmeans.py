@@ -9,13 +9,16 @@ import numpy as np
 
 from fedforget.arrays import Floats, Ints, Labels, UInts
 from fedforget.clustering.distance import Rows
+from fedforget.clustering.greedy import coarse_of, n_candidates_of
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.lloyd import threshold_of
 from fedforget.clustering.prf import Keys
+from fedforget.clustering.race import Candidates
 from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
+from fedforget.clustering.replay.candidates import choices_stand
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
 from fedforget.clustering.replay.record_slots import RecordSlots
-from fedforget.clustering.replay.state import Margins, Sizes
+from fedforget.clustering.replay.state import READY, RERUN, Margins, Sizes
 from fedforget.clustering.rounding import Rounding
 
 _CLEARED = 256
@@ -53,6 +56,7 @@ def restarts_of(records: RecordSlots, slots: Ints, task: Task) -> RecordRestarts
         threshold_of(records.moments, task.tol),
         records.ids[slots],
         records.rounding,
+        n_candidates_of(task.n_clusters) if task.greedy else 1,
     )
 
 
@@ -83,6 +87,10 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
 
     def __init__(self, task: Task, records: RecordSlots, work: Work) -> None:
         self.records = records
+        self.candidates: Candidates | None = None
+        if task.greedy:
+            n_candidates = n_candidates_of(task.n_clusters)
+            self.candidates = Candidates.none(task.n_init, task.n_clusters, n_candidates)
         super().__init__(task, records.points, records.moments, len(records), work)
         self._clear_working_memory()
 
@@ -101,6 +109,34 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         capacity = len(self.points.weights)
         outcome = run_in_full(restarts, self.in_use(), seeds, capacity)
         return outcome, outcome.n_iter
+
+    def _note_candidates(self, number: int, drawn: Candidates | None, in_use: Ints) -> None:
+        if drawn is None or self.candidates is None:
+            return
+        kept = self.candidates
+        kept.rows[number] = np.where(drawn.rows >= 0, in_use[drawn.rows], -1)
+        kept.scores[number] = drawn.scores
+        kept.totals[number] = drawn.totals
+        kept.chosen[number] = drawn.chosen
+        # The candidates tell whether seeds stand.  Nobody scores 0, so the seeds alone always do.
+        self.runs.seeds[number]["score"] = 0.0
+
+    def follow(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
+        if self.candidates is not None and len(changed):
+            self._follow_candidates(self.candidates, changed, values, keys)
+        super().follow(changed, values, keys, work)
+
+    def _follow_candidates(
+        self, kept: Candidates, changed: Ints, values: Floats, keys: UInts
+    ) -> None:
+        """Send restarts that would choose another seed to a full run; the points are as before."""
+        status, d, m = self.runs.restarts["status"], values.shape[1], len(changed)
+        stand = status == READY
+        drawn = kept.rows, kept.scores, kept.totals, kept.chosen
+        change = changed, values, keys, coarse_of(d)
+        working = np.empty((m, d)), np.empty(m), np.empty((kept.rows.shape[2], m)), np.empty(d)
+        choices_stand(self._tables[0], *drawn, *change, *working, stand)
+        status[(status == READY) & ~stand] = RERUN
 
     def outcome(self, number: int) -> Outcome:
         """Where a restart ended; a copy, except for its labels."""

@@ -1,0 +1,110 @@
+"""Greedy K-means++ as several races: the best of some candidates becomes the seed.
+
+At every step after the first, candidate j is the winner of a race with clocks of its own, and of
+all candidates the one with the least *potential* becomes the seed: the sum over all records of the
+squared distance to the nearest seed, if it were one.  Candidates are independent draws of
+K-means++, so this is what scikit-learn does by default.
+
+A race's losers leave no trace in its winner, and a potential is an exact sum, from which a record's
+share can be taken away.  So the seeds are a function of the records that are there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from fedforget.arrays import Ints
+from fedforget.clustering import kernels
+from fedforget.clustering.distance import Rows
+from fedforget.clustering.prf import Keys
+from fedforget.clustering.race import Candidates, Race, new_race, run_race, winner_of
+
+CANDIDATE_BITS = 27
+"""The clocks of candidate j at a step have the step's number plus j times two to this power."""
+
+
+def n_candidates_of(n_clusters: int) -> int:
+    """How many candidates a step has, as in scikit-learn.
+
+    >>> [n_candidates_of(k) for k in (1, 2, 3, 8, 62)]
+    [2, 2, 3, 4, 6]
+    """
+    return 2 + int(math.log(n_clusters))
+
+
+def coarse_of(n_features: int) -> float:
+    """What the high word of a potential counts, in squares of coordinates.
+
+    Squared distances of coordinates are below ``n_features`` times 2^64, so that their high parts
+    have 32 bits.  A grain is 2^46 times smaller.
+
+    >>> coarse_of(1) == 2.0**32, coarse_of(9) == 2.0**36
+    (True, True)
+    """
+    bits = kernels.LARGEST_BITS + (n_features - 1).bit_length() - kernels.HIGH_BITS
+    return 2.0**bits
+
+
+def run_greedily(
+    rows: Rows,
+    keys: Keys,
+    n_seeds: int,
+    n_candidates: int,
+    *,
+    smallest_id: Callable[[Ints], int],
+    stream: int = 0,
+) -> Race:
+    """Draw until there are ``n_seeds`` seeds, or no record is apart from them.
+
+    Parameters
+    ----------
+    rows : the records, in coordinates.
+    keys : the records' keys.
+    n_candidates : how many races a step has.
+    smallest_id : given the rows of tied records, returns the row with the smallest id.
+    stream : counter of the first step.
+    """
+    values = rows.values
+    n, d = values.shape
+    race, drawn = new_race(n), Candidates.none(n_seeds, n_candidates)
+    race.candidates = drawn
+    run_race(race, rows, keys, min(n_seeds, 1), smallest_id=smallest_id, stream=stream)
+    if not race.rows:
+        return race
+    drawn.rows[0, 0], drawn.scores[0, 0] = race.rows[0], race.scores[0]
+    no_seeds, coarse = np.empty((0, d)), coarse_of(d)
+    near = np.empty((n_candidates, n))
+    for step in range(1, n_seeds):
+        for number in range(n_candidates):
+            counter = stream + step + (number << CANDIDATE_BITS)
+            # Rows have met all seeds: their rates are what they are.
+            won = winner_of(race, values, keys, no_seeds, counter, smallest_id)
+            if won is not None:
+                drawn.rows[step, number], drawn.scores[step, number] = won
+        found, which = np.unique(drawn.rows[step], return_inverse=True)
+        first = int(found[0] < 0)
+        if first == len(found):
+            break
+        totals = np.zeros((len(found), 2), dtype=np.int64)
+        if first:
+            totals[0] = np.iinfo(np.int64).max
+        rows.try_candidates(values[found[first:]], coarse, race.rate, near, totals[first:])
+        drawn.totals[step] = totals[which]
+        chosen = least_of(drawn.totals[step])
+        drawn.chosen[step] = chosen
+        race.rows.append(int(drawn.rows[step, chosen]))
+        race.scores.append(float(drawn.scores[step, chosen]))
+        race.rate[:] = near[which[chosen] - first]
+    return race
+
+
+def least_of(totals: Ints) -> int:
+    """Which potential is the least; of equals the first.
+
+    >>> least_of(np.array([[3, 1], [2, 9], [2, 9], [2, 10]]))
+    1
+    """
+    return min(range(len(totals)), key=lambda number: (*totals[number].tolist(), number))

@@ -1,0 +1,148 @@
+"""Candidates for a seed: how near records come to them, and exact potentials.
+
+A potential is the sum of the records' squared distances to the nearest of the seeds and one
+candidate.  Each squared distance is rounded, half to even, to a multiple of a *grain*, and these
+are added up as integers: the sum knows no order, and what a record adds can be taken away again.
+
+A total has two words, ``high * 2^46 + low`` grains with 0 <= low < 2^46, so that totals compare
+word by word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedforget.clustering.kernels.distance import TILE, squared_distance, tile_distances, turn_tile
+from fedforget.compilation import allocating_kernel, helper, inlined, kernel, reordering_helper
+
+LOW_BITS = 46
+"""Low parts of a tile of 64 rows add up without rounding in 53 bits."""
+
+HIGH_BITS = 32
+"""High parts of 2^30 rows fit one word."""
+
+LARGEST_BITS = 64
+"""Squared differences of coordinates, which are at most 2^31 in magnitude, have so many bits."""
+
+_LOW_MASK = (1 << LOW_BITS) - 1
+_LOW_WORD = 2.0**LOW_BITS
+_LIFT = 1.5 * 2.0**52
+"""A number below 2^51 that is added to this, and from which it is taken again, is rounded."""
+
+
+@inlined
+def part_high(square, coarse):
+    """A squared distance, rounded to a multiple of ``coarse``, which is 2^46 grains."""
+    return (square + _LIFT * coarse) - _LIFT * coarse
+
+
+@inlined
+def part_low(square, high, coarse):
+    """What the high part leaves, rounded to whole grains."""
+    grain = coarse / _LOW_WORD
+    return ((square - high) + _LIFT * grain) - _LIFT * grain
+
+
+@inlined
+def carry(total, high, low):
+    """Add so much to a total.  OUT: total."""
+    low += total[1]
+    total[0] += high + (low >> LOW_BITS)
+    total[1] = low & _LOW_MASK
+
+
+@helper
+def count_square(total, square, coarse, sign):
+    """Let one squared distance come (sign 1) or go (-1).  OUT: total."""
+    high = part_high(square, coarse)
+    low = part_low(square, high, coarse)
+    carry(total, sign * np.int64(high / coarse), sign * np.int64(low / (coarse / _LOW_WORD)))
+
+
+@reordering_helper
+def _sum_of(numbers, n):
+    """The sum of some numbers; in every use below it has no rounding, in any order."""
+    total = 0.0
+    for i in range(n):
+        total += numbers[i]
+    return total
+
+
+@helper
+def _count_block(squares, coarse, total, high, low):
+    """Add at most 64 squared distances to a total.  OUT: total, high, low."""
+    n = squares.shape[0]
+    for i in range(n):
+        high[i] = part_high(squares[i], coarse)
+        low[i] = part_low(squares[i], high[i], coarse)
+    carry(
+        total,
+        np.int64(_sum_of(high, n) / coarse),
+        np.int64(_sum_of(low, n) / (coarse / _LOW_WORD)),
+    )
+
+
+@helper
+def _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, s0, s1, s2, s3):
+    """Measure the rows of one tile.  OUT: near, totals, s0 to s3."""
+    for k in range(candidates.shape[0]):
+        tile_distances(tile, candidates[k], s0, s1, s2, s3)
+        nearer = near[k, begin:end]
+        for i in range(nearer.shape[0]):
+            nearer[i] = min(s0[i], d2[begin + i])
+        _count_block(nearer, coarse, totals[k], s0, s1)
+
+
+@allocating_kernel
+def try_tiles(tiles, candidates, coarse, d2, near, totals):
+    """Rows that were turned before try each candidate as a further seed.  OUT: near, totals.
+
+    ``near[k, i]`` is the lesser of ``d2[i]`` and row i's squared distance to candidate k, and
+    ``totals[k]`` gets the sum of all of them, to begin with zeros.
+    """
+    n = d2.shape[0]
+    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    for number in range(tiles.shape[0]):
+        begin, end = number * TILE, min(n, (number + 1) * TILE)
+        _try_tile(tiles[number], candidates, coarse, begin, end, d2, near, totals, s0, s1, s2, s3)
+
+
+@allocating_kernel
+def try_tiled(values, candidates, coarse, d2, near, totals):
+    """:func:`try_tiles`, turning one tile after the other.  OUT: near, totals."""
+    n, d = values.shape
+    tile = np.zeros((d, TILE))
+    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    for begin in range(0, n, TILE):
+        end = min(begin + TILE, n)
+        turn_tile(values[begin:end], tile)
+        _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, s0, s1, s2, s3)
+
+
+@kernel
+def try_screened(values, lengths, candidates, products, norms, radius, unit, coarse, d2, near,
+                 totals):  # fmt: skip
+    """:func:`try_tiled`, with a matrix product to rule out what is not nearer.  OUT: near, totals.
+
+    ``products``, ``lengths``, ``norms``, ``radius`` and ``unit`` are those of ``meet_screened``.
+    A row that is not nearer to a candidate adds what it adds to the seeds so far; the callers put
+    that into ``totals``, so only differences are counted here.
+    """
+    for i in range(values.shape[0]):
+        reach = np.sqrt(lengths[i]) + radius
+        limit = d2[i] + unit * reach * reach
+        for k in range(norms.shape[0]):
+            near[k, i] = d2[i]
+            if lengths[i] + (norms[k] - 2.0 * products[i, k]) <= limit:
+                distance = squared_distance(values[i], candidates[k])
+                if distance < d2[i]:
+                    near[k, i] = distance
+                    count_square(totals[k], d2[i], coarse, -1)
+                    count_square(totals[k], distance, coarse, 1)
+
+
+@kernel
+def total_of(squares, coarse, total):
+    """Add squared distances to a total.  OUT: total."""
+    for i in range(squares.shape[0]):
+        count_square(total, squares[i], coarse, 1)

@@ -1,0 +1,128 @@
+"""Whether the steps of a greedy race would choose the same seeds when records come and go.
+
+A record that goes, and was no candidate, only takes its share out of each candidate's potential; a
+record that comes may also win a candidate's race.  Shares are exact, so what is left is what a
+fresh race would add up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedforget.clustering.greedy import CANDIDATE_BITS
+from fedforget.clustering.kernels.candidates import count_square
+from fedforget.clustering.kernels.clocks import draw, exponential, uniform
+from fedforget.clustering.kernels.distance import squared_distance
+from fedforget.clustering.kernels.race import SCREEN
+from fedforget.clustering.replay.arithmetic import locate
+from fedforget.clustering.replay.parts import part_of
+from fedforget.clustering.replay.state import Points
+from fedforget.compilation import helper, kernel
+
+_points = part_of(Points)
+
+
+@kernel
+def choices_stand(
+    table, rows, scores, totals, chosen, changed, values, keys, coarse, places, d2, near, place,
+    stand,
+):  # fmt: skip
+    """Whether every step of each restart keeps its candidates and its choice.
+
+    ``rows``, ``scores``, ``totals`` and ``chosen`` are those of the candidates, with slots for
+    rows, restart by restart.  ``changed``, ``values`` and ``keys`` say which records come and go,
+    as the replay is told; the points, which come as a table, are still as they were.  Only restarts
+    that are marked in ``stand`` are looked at.
+
+    OUT: totals, which follow the changes; they are of no use any more where the choice does not
+    stand.  Working memory: places, d2, near, place.  OUT: stand.
+    """
+    points = _points(table)
+    new = 0
+    for c in range(changed.shape[0]):
+        if changed[c, 1] == 0:
+            for t in range(place.shape[0]):
+                rounder = points.rounders[t]
+                places[c, t] = ((values[new, t] + rounder) - rounder) * points.summary.scale
+            new += 1
+        else:
+            locate(points, changed[c, 0], places[c])
+    for r in range(stand.shape[0]):
+        if stand[r]:
+            stand[r] = _restart_stands(
+                points, r, rows[r], scores[r], totals[r], chosen[r], changed, keys, coarse, places,
+                d2, near, place,
+            )  # fmt: skip
+
+
+@helper
+def _restart_stands(
+    points, restart, rows, scores, totals, chosen, changed, keys, coarse, places, d2, near, place
+):
+    """Whether one restart keeps its choices.  OUT: totals, d2, near, place."""
+    n_seeds, n_candidates = rows.shape
+    m = changed.shape[0]
+    for c in range(m):
+        d2[c] = 1.0
+        if changed[c, 2] == 0 and _is_among(rows, changed[c, 0]):
+            return False
+    for step in range(n_seeds):
+        for number in range(n_candidates if step > 0 else 1):
+            counter = np.uint64(restart) << np.uint64(32)
+            counter += np.uint64(number) << np.uint64(CANDIDATE_BITS)
+            counter += np.uint64(step)
+            if _any_wins(changed, keys, counter, scores[step, number], d2):
+                return False
+            if rows[step, number] < 0:
+                continue
+            locate(points, rows[step, number], place)
+            for c in range(m):
+                distance = squared_distance(places[c], place)
+                near[number, c] = distance if step == 0 else min(d2[c], distance)
+                if step > 0:
+                    sign = changed[c, 2] - changed[c, 1]
+                    count_square(totals[step, number], near[number, c], coarse, sign)
+        if _least(rows[step], totals[step]) != chosen[step]:
+            return False
+        for c in range(m):
+            d2[c] = near[chosen[step], c]
+    return True
+
+
+@helper
+def _any_wins(changed, keys, counter, score, d2):
+    """Whether a record that comes would win a candidate's race, or equal the winner."""
+    new = 0
+    for c in range(changed.shape[0]):
+        if changed[c, 1] == 0:
+            if d2[c] > 0.0:
+                u = uniform(draw(keys[new, 0], keys[new, 1], counter))
+                # The score is at least u / rate: the clock -log(1 - u) is at least u.
+                if u <= score * SCREEN * d2[c] and exponential(u) / d2[c] <= score:
+                    return True
+            new += 1
+    return False
+
+
+@helper
+def _is_among(rows, slot):
+    """Whether a slot is one of some."""
+    for step in range(rows.shape[0]):
+        for number in range(rows.shape[1]):
+            if rows[step, number] == slot:
+                return True
+    return False
+
+
+@helper
+def _least(rows, totals):
+    """The first of the candidates with the least potential."""
+    least = -1
+    for number in range(rows.shape[0]):
+        if rows[number] >= 0 and (
+            least < 0
+            or totals[number, 0] < totals[least, 0]
+            or (totals[number, 0] == totals[least, 0] and totals[number, 1] < totals[least, 1])
+        ):
+            least = number
+    return least
