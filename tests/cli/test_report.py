@@ -404,6 +404,35 @@ def test_the_command_writes_over_an_older_page(parties: Parties, tmp_path: Path)
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_the_command_reads_while_a_round_has_the_directories(
+    parties: Parties, tmp_path: Path
+) -> None:
+    """As a round has them: locked, and in the middle of a change."""
+    client = parties.clients[0]
+    before = {folder: report_of(folder)[1] for folder in (parties.server, client)}
+    made = re.compile(r"\d\d:\d\d:\d\d UTC|\d+ seconds? ago|\d+ minutes? ago")
+
+    class CutOff(Exception):
+        """So that nothing of the change is left."""
+
+    def write_them() -> None:
+        for folder, page in before.items():
+            out = tmp_path / f"{folder.name}.html"
+            done = CliRunner().invoke(app, ["report", str(folder), "-o", str(out)])
+            assert done.exit_code == 0, done.output
+            assert made.sub("", out.read_text()) == made.sub("", page)
+        raise CutOff
+
+    with (
+        open_server(parties.server) as server,
+        open_client(client),
+        pytest.raises(CutOff),
+        server.storing(),
+    ):
+        server.append_to_log("epoch", {"epoch": 99, "members": {}})
+        write_them()
+
+
 def test_a_page_in_the_directory_does_not_lock_its_owner_out(parties: Parties) -> None:
     out = parties.clients[0] / "report.html"
     for _ in range(2):
