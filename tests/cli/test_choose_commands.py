@@ -321,6 +321,22 @@ def test_a_new_feature_comes_with_the_next_import(study: Path) -> None:
     answer(study, "server", "model", "server", "-o", "now.npz")
 
 
+def test_what_clients_report_can_be_amended(study: Path) -> None:
+    amend = ("server", "amend", "server")
+    assert "--show-seeds" in error(study, *amend, "--representatives", "seeds")
+    seeds = told(study, *amend, "--representatives", "seeds", "--show-seeds", "--dry-run")
+    assert "what a client reports of its clusters: means → seeds" in seeds
+    assert "seeds are real records" in seeds
+    assert "must be" in error(study, *amend, "--representatives", "medoids")
+    shown = told(study, *amend, "--representatives", "lloyd", "--scale", "none")
+    assert "what a client reports of its clusters: means → lloyd" in shown
+    assert "scale of the features: box → none" in shown
+    join_all(study, 2)
+    done = answer(study, "round", "server", *NAMES)
+    assert done["kind"] == "full"
+    assert answer(study, "client", "audit", "aarhus")["passed"]
+
+
 def test_an_amendment_can_be_looked_at_first(study: Path) -> None:
     before = answer(study, "server", "status", "server")
     shown = told(study, "server", "amend", "server", "--min-cell", "10", "--dry-run")

@@ -89,8 +89,7 @@ def _numbers(reader: Reader, name: str, column: pa.Array, field: pa.Field, row: 
     kind = column.type
     if pa.types.is_decimal(kind):
         numbers = _rounded(column)
-        if kind.scale <= 0:
-            # Integers of 128 bits, as DuckDB gives them.
+        if name in reader.integers:
             refuse_rounded(reader, name, column.cast(pa.string()), numbers, row)
         return numbers
     if pa.types.is_null(kind):

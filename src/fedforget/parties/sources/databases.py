@@ -150,6 +150,7 @@ class DuckdbReader(QueryReader):
                         f"{self.name}: column {name!r} holds UHUGEINT; cast it in the query, for"
                         " example to HUGEINT or VARCHAR; nothing was imported"
                     )
+            self.integers = frozenset(name for name in names if kinds[name] == "HUGEINT")
             batches = result.to_arrow_reader(ROWS_AT_A_TIME)
             yield from parts_of(self, (batch.select(self.wanted.columns) for batch in batches))
 

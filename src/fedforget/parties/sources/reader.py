@@ -54,6 +54,7 @@ class Reader:
     path : the file, if it is one.
     n_rows : how many rows there are, where that is known before they are read.
     columns : the names of all columns, once the first part was read.
+    integers : columns of integers that come as decimals, because they are too long for 64 bits.
     """
 
     def __init__(self, name: str, wanted: Wanted, path: Path | None = None) -> None:
@@ -62,6 +63,7 @@ class Reader:
         self.path = path
         self.n_rows: int | None = None
         self.columns: list[str] | None = None
+        self.integers: frozenset[str] = frozenset()
 
     def parts(self) -> Iterator[tuple[RawIds, Floats]]:
         """Ids and values, some rows at a time; a value that is missing is NaN."""
