@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_parties import NAMES, answer, error, told
+from test_parties import NAMES, answer, error, in_process, told
 
 from fedforget.parties.server_party import open_server
 
@@ -113,6 +113,39 @@ def test_any_number_is_exported(first_study: Path) -> None:
     assert len(lines) == 121
     assert {line.split(",")[1] for line in lines[1:]} == {"0", "1", "2"}
     assert "at least 1" in error(first_study, "server", "model", "server", "--clusters", "0")
+
+
+def test_fewer_clusters_than_asked_for_are_told(tmp_path: Path) -> None:
+    """A sum of two bins has no third cluster, whoever asks."""
+    bounds = ("--feature", "age:0:120", "--disclosure", "none")
+    told(tmp_path, "server", "init", "server", "--name", "study", "--clusters", "2", *bounds)
+    files = [part for name in NAMES for part in ("--client", f"{name}/enrolment.json")]
+    for name in NAMES:
+        ages = np.repeat([30.0, 90.0], 20)
+        np.savez(tmp_path / f"{name}.npz", id=np.arange(40), age=ages)
+        told(tmp_path, "client", "init", name, "--name", name)
+    told(tmp_path, "server", "enrol", "server", *files)
+    given = ("--federation", "server/federation.toml", "--epoch", "server/epoch-1.json")
+    for name in NAMES:
+        told(tmp_path, "client", "join", name, *given)
+        told(tmp_path, "client", "import", name, f"{name}.npz", "--id", "id")
+    told(tmp_path, "round", "server", *NAMES)
+
+    export = in_process(tmp_path, "server", "model", "server", "--clusters", "30", "-o", "m.csv")
+    assert "30 clusters were asked for, and at most 2 found" in export.stderr
+    assert len((tmp_path / "m.csv").read_text().splitlines()) == 3
+    found = in_process(tmp_path, "server", "model", "server", "--clusters", "30", "--json")
+    assert "30 clusters were asked for" in found.stderr
+    plain = json.loads(found.stdout)
+    assert (plain["wanted"], plain["found"]) == (30, 2)
+    enough = in_process(tmp_path, "server", "model", "server", "--json")
+    assert not enough.stderr
+    assert json.loads(enough.stdout)["wanted"] == 2
+
+    table = in_process(tmp_path, "server", "choose", "server", "--clusters", "1:4")
+    assert "3 and 4 clusters were asked for, and at most 2 found" in table.stderr
+    assert "3 (2 found)" in table.stdout
+    assert answer(tmp_path, "server", "choose", "server", "--clusters", "1:4")["fewer"] == [3, 4]
 
 
 def test_an_exported_number_is_what_amending_gives(study: Path) -> None:
@@ -286,6 +319,22 @@ def test_a_new_feature_comes_with_the_next_import(study: Path) -> None:
         told(study, "client", "audit", name)
     # A model of before the amendment has fewer features; what they share is compared.
     answer(study, "server", "model", "server", "-o", "now.npz")
+
+
+def test_what_clients_report_can_be_amended(study: Path) -> None:
+    amend = ("server", "amend", "server")
+    assert "--show-seeds" in error(study, *amend, "--representatives", "seeds")
+    seeds = told(study, *amend, "--representatives", "seeds", "--show-seeds", "--dry-run")
+    assert "what a client reports of its clusters: means → seeds" in seeds
+    assert "seeds are real records" in seeds
+    assert "must be" in error(study, *amend, "--representatives", "medoids")
+    shown = told(study, *amend, "--representatives", "lloyd", "--scale", "none")
+    assert "what a client reports of its clusters: means → lloyd" in shown
+    assert "scale of the features: box → none" in shown
+    join_all(study, 2)
+    done = answer(study, "round", "server", *NAMES)
+    assert done["kind"] == "full"
+    assert answer(study, "client", "audit", "aarhus")["passed"]
 
 
 def test_an_amendment_can_be_looked_at_first(study: Path) -> None:

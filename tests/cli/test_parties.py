@@ -379,6 +379,29 @@ def test_a_list_that_is_too_short_is_refused(tmp_path: Path) -> None:
     assert "nobody is enrolled" in error(tmp_path, "server", "members", "s")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("client", "status", "server"),
+        ("client", "forget", "server", "--ids", "A-3", "--yes"),
+        ("client", "audit", "server"),
+        ("client", "sync", "server", "aarhus.csv", "--id", "patient"),
+        ("round", "server", "aarhus", "bologna", "server"),
+        ("server", "status", "aarhus"),
+        ("server", "model", "aarhus"),
+        ("server", "enrol", "aarhus", "--suspend", "bologna"),
+        ("round", "aarhus", "server", "bologna"),
+    ],
+    ids=" ".join,
+)
+def test_the_directory_of_the_other_kind(story: Path, command: tuple[str, ...]) -> None:
+    client_wanted = command[0] == "client" or command[1] == "server"
+    whose = "a server's directory, not a client's" if client_wanted else "a client's directory, not"
+    told = error(story, *command)
+    assert whose in told
+    assert f"fedforget {'server' if client_wanted else 'client'} ..." in told
+
+
 def test_wrong_permissions_and_a_second_process(story: Path) -> None:
     import fcntl
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -402,6 +403,32 @@ def test_the_command_writes_over_an_older_page(parties: Parties, tmp_path: Path)
     told = json.loads(done.output)
     assert told == {"report": str(out), "kind": "server", "bytes": out.stat().st_size}
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_command_reads_while_a_round_has_the_directories(
+    parties: Parties, tmp_path: Path
+) -> None:
+    """As a round has them: locked, and in the middle of a change."""
+    client = parties.clients[0]
+    before = {folder: report_of(folder)[1] for folder in (parties.server, client)}
+    made = re.compile(r"\d\d:\d\d:\d\d UTC|\d+ seconds? ago|\d+ minutes? ago")
+
+    class CutOff(Exception):
+        """So that nothing of the change is left."""
+
+    def write_them() -> None:
+        for folder, page in before.items():
+            out = tmp_path / f"{folder.name}.html"
+            done = CliRunner().invoke(app, ["report", str(folder), "-o", str(out)])
+            assert done.exit_code == 0, done.output
+            assert made.sub("", out.read_text()) == made.sub("", page)
+        raise CutOff
+
+    with open_server(parties.server) as server, open_client(client), suppress(CutOff):
+        with server.storing():
+            server.append_to_log("epoch", {"epoch": 99, "members": {}})
+            write_them()
+        pytest.fail("the change was not cut off")
 
 
 def test_a_page_in_the_directory_does_not_lock_its_owner_out(parties: Parties) -> None:

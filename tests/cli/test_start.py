@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from test_parties import NAMES, quick_answer, set_up
 
-SLOW = {"flint", "flwr", "joblib", "llvmlite", "matplotlib", "numba", "pandas", "pyarrow", "scipy",
-        "sklearn", "threadpoolctl"}  # fmt: skip
+from first_open import SLOW, first_open
 
 # Runs a command in which some packages cannot be imported, and says which others were.
 PROGRAM = """
@@ -121,6 +121,15 @@ def test_forgetting_an_ordinary_record_loads_nothing_slow(study: Path) -> None:
         if quick_answer(study, *forget, one, "--dry-run")["reseeded"] is None
     )
     assert not SLOW & loaded(study, *forget, ordinary, "--yes")
+
+
+@pytest.mark.parametrize(("folder", "kind"), [("server", "server"), ("aarhus", "client")])
+def test_a_live_page_is_shown_before_anything_slow_is_loaded(
+    study: Path, folder: str, kind: Literal["server", "client"]
+) -> None:
+    page = first_open(study / folder, kind)["page"]
+    assert "being checked" in page
+    assert "<svg" in page
 
 
 def test_a_command_that_computes_does_load_numba(study: Path) -> None:

@@ -97,3 +97,29 @@ def test_brakes_in_plain_words(study: Path) -> None:
 def new(study: Path) -> str:
     quick_answer(study, "client", "init", "dresden", "--name", "dresden")
     return "dresden"
+
+
+def test_records_with_a_hole_tonight_are_counted_apart(study: Path) -> None:
+    """A-0 is gone; others are there without a weight, and are forgotten all the same."""
+    rows = (study / "aarhus.csv").read_text(encoding="utf-8").splitlines()
+    holed = [f"{row.rpartition(',')[0]}," for row in rows[2:13]]
+    lines = [rows[0], *holed, "A-new,50,", *rows[13:]]
+    (study / "holes.csv").write_text("\n".join(lines), encoding="utf-8")
+    sync = ("client", "sync", "aarhus", "holes.csv", "--id", "patient", "--missing", "drop")
+
+    refused = error(study, *sync)
+    assert "12 of 120 stored records are not in the source any more" in refused
+    assert "(or miss a value there: 11)" in refused
+    assert "at most 10" in refused
+    most = ("--max-removed", "12")
+    plan = json.loads(in_process(study, *sync, "--dry-run", "--json").stdout)
+    assert (plan["removed"], plan["incomplete"], plan["dropped"]) == (12, 11, 12)
+    assert plan["examples"]["incomplete"] == [f"A-{row}" for row in range(1, 6)]
+    assert "12 of 120" in plan["refusal"]
+    shown = told(study, *sync, *most, "--dry-run")
+    assert "12 would be forgotten: A-0, A-1" in shown
+    assert "11 of the forgotten would be forgotten because a value is missing" in shown
+    shown = told(study, *sync, *most)
+    assert "11 of the forgotten are forgotten because a value is missing in the source" in shown
+    done = quick_answer(study, *sync, *most)
+    assert (done["removed"], done["incomplete"], done["dropped"]) == (0, 0, 12)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import grp
+import gzip
 import json
+import os
+import pwd
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -188,3 +193,41 @@ def test_odd_paths_arrive_as_they_are(tmp_path: Path) -> None:
     assert "ser%%ver" in command
     assert "c$$1" in command
     assert r'"/tmp/q\"uo\\te"' in command
+
+
+LOGROTATE = shutil.which("logrotate", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+@pytest.mark.skipif(LOGROTATE is None, reason="logrotate is not installed")
+@pytest.mark.parametrize("name", ["server", 'a b\'s "server"'])
+def test_the_log_of_runs_is_rotated(tmp_path: Path, name: str) -> None:
+    """By logrotate itself: the old lines are put aside, and a new file is its owner's alone."""
+    assert LOGROTATE is not None
+    user = pwd.getpwuid(os.getuid()).pw_name
+    if grp.getgrgid(os.getgid()).gr_name != user:
+        pytest.skip("the snippet takes a group of the account's name, and this account has none")
+    server = tmp_path / name
+    server.mkdir(mode=0o700)
+    log = server / "flower.jsonl"
+    written(tmp_path, "--server", str(server), "--app", "/srv/fedforget/app", "--user", user)
+    snippet = tmp_path / "out" / "fedforget.logrotate"
+    snippet.chmod(0o644)
+
+    def rotate(*options: str) -> str:
+        command = [LOGROTATE, *options, "--state", str(tmp_path / "state"), str(snippet)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "error" not in done.stderr
+        return done.stderr
+
+    rotate("--force")  # there is no log yet
+    for number, lines in enumerate(("first\n", "second\n", "third\n")):
+        log.write_text(lines)
+        log.chmod(0o600)
+        assert "flower.jsonl" in rotate("--debug", "--force")
+        assert log.read_text() == lines, "a trial changes nothing"
+        rotate("--force")
+        assert log.read_text() == ""
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+        assert (server / "flower.jsonl.1").read_text() == lines, number
+    assert gzip.decompress((server / "flower.jsonl.2.gz").read_bytes()) == b"second\n"

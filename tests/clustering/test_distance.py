@@ -42,6 +42,15 @@ def test_nearest_agrees_with_the_definition(
     assert (labels.tolist(), d2.tolist()) == plain_nearest(values, centres)
 
 
+@given(d=st.integers(1, 40), n=st.integers(0, 12), k=st.integers(0, 6), data=st.data())
+def test_a_few_distances_need_no_kernels(d: int, n: int, k: int, data: st.DataObject) -> None:
+    coordinates = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(-100, 100))
+    values = data.draw(hnp.arrays(np.float64, (n, d), elements=coordinates))
+    centres = data.draw(hnp.arrays(np.float64, (k, d), elements=coordinates))
+    labels, d2 = distance._nearest_without_kernels(values, centres)
+    assert (labels.tolist(), d2.tolist()) == plain_nearest(values, centres)
+
+
 @pytest.mark.parametrize("d", [1, 3, 4, 7, 8, 12, 52, 700])
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 200])
 def test_the_tiled_and_the_screened_path_agree(d: int, n: int) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 from sites import Family, check_loopback
 
 from fedforget import __version__
+from fedforget.parties.amended_servers import amend, plan_amendment
 from fedforget.parties.client_party import open_client
 from fedforget.parties.server_party import open_server
 from fedforget.runtime import directories
@@ -65,6 +67,42 @@ def test_twenty_clients_give_the_model_of_the_in_process_runtime(tmp_path: Path)
                 assert result[key] == expected[key], key
     assert family.survivors() == []
     assert max(sockets) > 10, "Ray was not looked at"
+
+
+def test_an_amendment_between_two_rounds(tmp_path: Path) -> None:
+    """Whoever has not joined yet is missing; after it, the model is that of the directories."""
+    values, owners = records(300, 3)
+    root, twin = tmp_path / "flower", tmp_path / "twin"
+    make_federation(root, values, owners, n_clusters=3)
+    folders = sorted((root / "clients").iterdir())
+    write_app(root / "app", __version__, server=root / "server", clients=root / "clients")
+    with Network(tmp_path / "net", root / "app", simulation=True) as network:
+        network.start_superlink()
+        assert run_once(network, root / "server", 3)["kind"] == "full"
+        with open_server(root / "server") as server:
+            before = server.federation
+            model = replace(before.model, n_clusters=4, local_clusters=9)
+            plan = plan_amendment(server, replace(before, model=model))
+            document = amend(server, plan)
+        for folder in folders[:2]:
+            with open_client(folder) as client:
+                client.join(plan.after, document)
+        with pytest.raises(NetworkError, match="client-2 is missing"):
+            run_once(network, root / "server", 3)
+        with open_client(folders[2]) as client:
+            client.join(plan.after, document)
+        forget_records(root, np.array([3, 14, 159]), owners)
+        shutil.copytree(root, twin)
+        result = run_once(network, root / "server", 3)
+        expected = directories.run(twin / "server", sorted((twin / "clients").iterdir()))
+        for key in ("kind", "participants", "model"):
+            assert result[key] == expected[key], key
+        assert result["kind"] == "full"
+        assert run_once(network, root / "server", 3)["kind"] == "delta"
+    with open_server(root / "server") as server:
+        assert server.federation.version == 2
+        assert server.status()["clusters"] == 4
+        assert server.audit()["problems"] == []
 
 
 def test_a_hundred_clients_run(tmp_path: Path) -> None:

@@ -69,6 +69,9 @@ CHANGES = [
     {"features": (WEIGHT,)},
     {"features": (WEIGHT, AGE)},
     {"minimum": 2, "dropout": 0.0, "n_init": 3},
+    {"representatives": "lloyd"},
+    {"representatives": "seeds"},
+    {"scale": "none"},
 ]
 
 

@@ -351,7 +351,7 @@ def test_decimals_are_rounded_once(tmp_path: Path, scale: int) -> None:
         (pa.array(["1", "2"]), "holds string, not numbers"),
         (pa.array(["1", "2"]).dictionary_encode(), "holds string, not numbers"),
         (pa.array([datetime.date(2020, 1, 1)] * 2), "holds date32"),
-        (pa.array([2**53 + 1, 1]), "beyond 2**53"),
+        (pa.array([1, 2**53 + 1]), "row 2, column 'age' holds an integer beyond 2**53"),
         (pa.array([[1.0], [2.0]]), "holds list"),
         (pa.array([b"1", b"2"]), "holds binary"),
     ],
@@ -858,6 +858,8 @@ ALIKE = {
     "A\u00a01": "U+00A0",
     "A\u31641": "U+3164",
     "e\u0301": "form NFC",
+    "A\uff11": "looks like '1'",
+    "A²": "looks like '2'",
     "NA": "missing value",
     "na": "missing value",
     "null": "missing value",
@@ -896,6 +898,16 @@ def test_an_id_that_is_easily_mistaken(tmp_path: Path, one: str, kind: str) -> N
         (["0.0", "0"], "'0.0' stands beside '0'"),
         (["05", "005"], "'005' stands beside '05'"),
         (["5.0", "5.", "Ü"], "'5.' stands beside '5.0'"),
+        (
+            ["12345678901234567890", "12345678901234567890.0"],
+            "'12345678901234567890.0' stands beside '12345678901234567890'",
+        ),
+        (
+            ["1234567890123456789.", "1234567890123456789"],
+            "'1234567890123456789.' stands beside '1234567890123456789'",
+        ),
+        (["+12345678901234567890", "012345678901234567890", "Ü"], "stands beside '+1234567890"),
+        (["00000000000000000000005", "5"], "'00000000000000000000005' stands beside '5'"),
     ],
 )
 @pytest.mark.parametrize("far", [False, True])
@@ -910,8 +922,64 @@ def test_numbers_that_are_there_in_two_ways(
 
 def test_numbers_that_are_not_alike(tmp_path: Path) -> None:
     ids = ["05", "6.0", "7.5", "75", "1e5", "100000", "+8", "-6", "9223372036854775807", "1-2"]
-    ids += ["5 a", "A 6", "Åse", "nation", "Nana", "12345678901234567890", "12345678901234567890.0"]
+    ids += ["5 a", "A 6", "Åse", "nation", "Nana", "12345678901234567890", "12345678901234567891.0"]
+    ids += ["µ-1", "٣"]
     assert set(read(opened(with_ids(tmp_path, ids)))) == set(ids)
+
+
+@pytest.mark.parametrize("text", ["9007199254740993", "-9007199254740993", "1234567890123456789"])
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_an_integer_of_a_text_file_is_never_rounded(
+    tmp_path: Path, text: str, decimal: str
+) -> None:
+    """With the row's number, also beyond the first part."""
+    more = [f"A-{row};1{decimal}5;2" for row in range(N_ROWS)]
+    path = tmp_path / "large.csv"
+    rows = ["id;age;weight", "A;NA;1", *more, f"B;1;{text}"]
+    path.write_text("\n".join(rows), encoding="utf-8")
+    source = open_source(
+        [path],
+        ["age", "weight"],
+        "id",
+        SourceOptions(delimiter=";", decimal=decimal, missing="drop"),
+        large=["weight"],
+    )
+    message = refusal(lambda: source)
+    assert f"row {len(rows) - 1}, column 'weight' holds an integer beyond 2**53" in message
+
+
+def test_large_numbers_that_are_float64_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "large.csv"
+    texts = ["9007199254740992", "9007199254740994", "1e20", "-1152921504606846976", " 5", '"2"']
+    rows = [f"A-{at},{text},1" for at, text in enumerate([*texts, "", "1.5e18"])]
+    path.write_text("\n".join(["id,age,weight", *rows]), encoding="utf-8")
+    options = SourceOptions(missing="drop")
+    taken = read(open_source([path], ["age", "weight"], "id", options, large=["age"]))
+    wanted = [2.0**53, 2.0**53 + 2, 1e20, -(2.0**60), 5.0, 2.0, 1.5e18]
+    assert [row[0] for row in taken.values()] == wanted
+    path.write_text("id,age,weight\nA,1,1\nB,x,1\n", encoding="utf-8")
+    source = open_source([path], ["age", "weight"], "id", large=["age"])
+    assert "row 2, column 'age' is not a number" in refusal(lambda: source)
+
+
+def test_integers_of_128_bits(tmp_path: Path) -> None:
+    import duckdb
+
+    path, query = tmp_path / "large.duckdb", tmp_path / "query.sql"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE one (id VARCHAR, age HUGEINT, weight UHUGEINT)")
+        connection.execute("INSERT INTO one VALUES ('A', 1152921504606846976, 1)")
+
+    def asked(weight: str) -> Source:
+        query.write_text(f"SELECT id, age, {weight} AS weight FROM one ORDER BY id")
+        return opened(uri=f"duckdb://{path}", sql=query)
+
+    assert read(asked("1")) == {"A": [2.0**60, 1.0]}
+    assert "'weight' holds UHUGEINT" in refusal(lambda: asked("weight"))
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("INSERT INTO one VALUES ('B', 9007199254740993, 1)")
+    message = refusal(lambda: asked("1"))
+    assert "row 2, column 'age' holds an integer beyond 2**53" in message
 
 
 def test_up_to_five_examples(tmp_path: Path) -> None:
@@ -954,6 +1022,16 @@ def test_a_number_that_is_held_in_another_way(party: ClientParty, tmp_path: Path
         party.import_table(opened(path))
     assert party.state_digest() == before
     party.import_table(opened(path, ids_as_is=True))
+
+
+def test_a_long_number_that_is_held_in_another_way(party: ClientParty, tmp_path: Path) -> None:
+    long = "12345678901234567890"
+    party.import_table(opened(with_ids(tmp_path, [long])))
+    with pytest.raises(TableError, match=rf"'{long}\.0' stands beside '{long}'"):
+        party.import_table(opened(with_ids(tmp_path, [f"{long}.0"])))
+    party.import_table(opened(with_ids(tmp_path, ["98765432109876543210.0"])))
+    with pytest.raises(TableError, match=r"stands beside '98765432109876543210\.0', which is held"):
+        party.import_table(opened(with_ids(tmp_path, ["98765432109876543210"])))
 
 
 def test_what_was_left_out_is_counted(party: ClientParty, tmp_path: Path) -> None:

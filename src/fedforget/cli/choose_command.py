@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from fedforget.cli.console import console, plain_errors, safe, show
+from fedforget.cli.console import console, messages, plain_errors, safe, show
 from fedforget.cli.curves import picture_of
+from fedforget.cli.words import fewer_in_words
 from fedforget.clustering.choosing import Choices, in_words
 from fedforget.errors import FedforgetError
 from fedforget.modelling import path_of
@@ -95,4 +96,9 @@ def compare(folder: Path, clusters: str, out: Path | None, as_json: bool) -> Non
             console.print(f"Written to [bold]{safe(out)}[/bold]", soft_wrap=True)
 
     file_name = None if out is None else str(out)
-    show(plain_choices(choices) | {"n_clusters": own, "file": file_name}, as_json, words)
+    fewer = [row.n_clusters for row in choices.rows if row.found < row.n_clusters]
+    more = {"n_clusters": own, "fewer": fewer, "file": file_name}
+    show(plain_choices(choices) | more, as_json, words)
+    if fewer:
+        most = max(row.found for row in choices.rows)
+        messages.print(f"[yellow]{fewer_in_words(fewer, most)}[/]", soft_wrap=True)

@@ -13,10 +13,10 @@ from fedforget.cli.log_rows import trouble
 from fedforget.cli.server_page import server_values
 from fedforget.errors import FedforgetError
 from fedforget.pages.templates import render
-from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.client_party import ClientParty
 from fedforget.parties.folders import write_private
-from fedforget.parties.reading import Kind, kind_of
-from fedforget.parties.server_party import ServerParty, open_server
+from fedforget.parties.reading import Kind, check_readable, kind_of, read_client, read_server
+from fedforget.parties.server_party import ServerParty
 
 __all__ = ["SMALLEST_SHOWN", "report_of", "rounded_means", "trouble", "write_report"]
 
@@ -38,12 +38,16 @@ def write_report(folder: Path, out: Path, as_json: bool) -> None:
 
 
 def report_of(folder: Path) -> tuple[Kind, str]:
-    """What a directory is, ``"server"`` or ``"client"``, and its page."""
+    """What a directory is, ``"server"`` or ``"client"``, and its page.
+
+    The directory is not locked: a round may be under way, and the page shows what it began with.
+    """
     kind = kind_of(folder)
+    check_readable(folder, kind)
     if kind == "server":
-        with open_server(folder) as one:
+        with read_server(folder) as one:
             return kind, server_page(one)
-    with open_client(folder) as other:
+    with read_client(folder) as other:
         return kind, client_page(other)
 
 

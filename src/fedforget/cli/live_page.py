@@ -38,6 +38,8 @@ BEING_CHECKED = Checked(None, "being checked …")
 _MOST_DRIFT = 30
 _WORDS_LAST = 30.0
 """Seconds after which words like "3 minutes ago" are written again."""
+_PAGE_FIRST = 0.3
+"""Seconds that an audit waits for, in which the browser gets the page and its style."""
 _TIMES_LAST = 300.0
 """Seconds after which a directory is read again though nothing changed: what is due may be late."""
 
@@ -104,6 +106,8 @@ class LivePage:
             fresh = self._state, self._period, seen, found, words, problem
             if self._shown is None or self._shown[0] != fresh:
                 self._shown = fresh, self._rendered(seen, found, problem)
+            # Only now: what an audit loads would make whoever opens the page first wait.
+            self._checks.begin(self._values["_key"])
             return self._shown[1]
 
     def follow(self, every: float = 2.0) -> None:
@@ -178,15 +182,19 @@ class _Checks:
         self._running = threading.Lock()
 
     def of(self, key: object) -> _Found:
-        """What an audit of a state said; begins one if there was none."""
+        """What an audit of a state said, if there was one."""
         found = self._found
-        if found is not None and found[0] == key:
-            return found[1]
+        return found[1] if found is not None and found[0] == key else _Found()
+
+    def begin(self, key: object) -> None:
+        """Begin an audit of a state, unless there was one or one is under way."""
+        if self._found is not None and self._found[0] == key:
+            return
         if self._running.acquire(blocking=False):
             threading.Thread(target=self._check, args=(key,), name="audit", daemon=True).start()
-        return _Found()
 
     def _check(self, key: object) -> None:
+        time.sleep(_PAGE_FIRST)
         try:
             if self._kind == "server":
                 with read_server(self._folder) as server:

@@ -10,10 +10,10 @@ import numpy as np
 from rich.table import Table
 
 from fedforget.arrays import Floats, Ints
-from fedforget.cli.console import console, plain_errors, safe, show
+from fedforget.cli.console import console, messages, plain_errors, safe, show
 from fedforget.cli.given_files import NUMBERS
 from fedforget.cli.numbering import Changed, Earlier
-from fedforget.cli.words import write_table
+from fedforget.cli.words import fewer_in_words, write_table
 from fedforget.errors import FedforgetError
 from fedforget.modelling import model_of, sizes_of
 from fedforget.parties.server_party import ServerError, ServerParty, open_server
@@ -95,8 +95,11 @@ def export_model(
             columns = {"size": sizes, **columns, **dict(zip(names, centres.T, strict=True))}
             write_table(out, columns)
         own_number = party.model_config.n_clusters
+    wanted = own_number if clusters is None else clusters
     result = {
         "model": model.digest,
+        "wanted": wanted,
+        "found": len(centres),
         "features": names,
         "centroids": centres.tolist(),
         "sizes": sizes,
@@ -126,3 +129,5 @@ def export_model(
             console.print(f"Written to [bold]{safe(out)}[/bold]", soft_wrap=True)
 
     show(result, as_json, in_words)
+    if len(centres) < wanted:
+        messages.print(f"[yellow]{fewer_in_words([wanted], len(centres))}[/]", soft_wrap=True)

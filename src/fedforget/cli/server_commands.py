@@ -132,7 +132,6 @@ def init(
     """
     from fedforget.cli.console import console, plain_errors, safe, show
     from fedforget.cli.source_options import constants
-    from fedforget.errors import FedforgetError
     from fedforget.parties.disclosure import (
         checked_preset,
         first_capacity,
@@ -153,11 +152,7 @@ def init(
         if features is not None:
             columns += _features_of(features)
         filled = with_fill([Feature(*column) for column in columns], constants(fill or []))
-        if representatives == "seeds" and not show_seeds:
-            raise FedforgetError(
-                "a seed is a real record, and the sum would show its bin: use --representatives"
-                " means or lloyd, or add --show-seeds"
-            )
+        check_seeds(representatives, show_seeds)
         rules = preset(
             checked_preset(disclosure),
             step,
@@ -210,6 +205,17 @@ def init(
         console.print(command, style="dim", soft_wrap=True)
 
     show(result, as_json, in_words)
+
+
+def check_seeds(representatives: str | None, show_seeds: bool) -> None:
+    """Let seeds be reported only where somebody has said what that shows."""
+    from fedforget.errors import FedforgetError
+
+    if representatives == "seeds" and not show_seeds:
+        raise FedforgetError(
+            "a seed is a real record, and the sum would show its bin: use --representatives"
+            " means or lloyd, or say --show-seeds, too"
+        )
 
 
 def feature_of(text: str) -> tuple[str, float, float]:
@@ -383,6 +389,15 @@ def amend(
         int | None, typer.Option(help="Clusters that a client reports.")
     ] = None,
     step: Annotated[float | None, typer.Option(help="Width of a grid bin.")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="none, or box: each feature is scaled by its range.")
+    ] = None,
+    representatives: Annotated[
+        str | None, typer.Option(help="means, seeds as in the paper, or lloyd.")
+    ] = None,
+    show_seeds: Annotated[
+        bool, typer.Option("--show-seeds", help="Seeds are real records: their bins may be shown.")
+    ] = False,
     feature: Annotated[
         list[str] | None,
         typer.Option(help="A column with other bounds, or a new one, NAME:LOW:HIGH."),
@@ -435,17 +450,21 @@ def amend(
 
     Shows the difference and what follows. Every member takes both files over with `client join`;
     the next round is a full one of everybody. Receipts of earlier versions stay valid: the file of
-    that time is kept as `federation-N.toml`.
+    that time is kept as `federation-N.toml`. Name, seed, shift of the grid and the kind of points
+    at the server stay for ever: for others, set up a new federation with `server init`.
 
     Example: `fedforget server amend server/ --clusters 5 --feature age:0:110`
     """
     from fedforget.cli.amend_command import make_amendment, take_versions_back
+    from fedforget.cli.console import plain_errors
 
     given = {
         "model": {
             "n_clusters": clusters,
             "local_clusters": local_clusters,
             "step": step,
+            "scale": scale,
+            "representatives": representatives,
             "n_init": n_init,
             "max_iter": max_iter,
         },
@@ -462,6 +481,8 @@ def amend(
             "deadline": deadline,
         },
     }
+    with plain_errors():
+        check_seeds(representatives, show_seeds)
     if restore:
         besides = [value for part in given.values() for value in part.values() if value is not None]
         others = bool(besides or feature or drop_feature or dry_run)

@@ -93,6 +93,7 @@ class GivenSource:
     def open(self, federation: FederationFile) -> Source:
         """The source, for a member of a federation."""
         from fedforget.parties.sources import SourceOptions, open_source
+        from fedforget.parties.sources.reader import EXACT
 
         values = dict(self.values)
         if values["delimiter"] is not None:
@@ -104,6 +105,7 @@ class GivenSource:
             self._id_column(),
             SourceOptions(**values),
             public_fill=federation.fill,
+            large=[one.name for one in federation.features if max(-one.low, one.high) >= EXACT],
         )
 
     def _id_column(self) -> str:

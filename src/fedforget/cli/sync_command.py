@@ -60,6 +60,7 @@ def _in_words(done: Synced, rules: SyncRules, source: Source) -> None:
     changes = [f"{done.kinds[name].count} {_WORDS[name]}" for name in ("added", "changed")]
     changes.append(f"{done.removed.count} {_WORDS['removed']}")
     console.print(f"{', '.join(changes)}; {number_of(done.records, 'record')} in all.")
+    _show_incomplete(done, "")
     if done.kept_out.count:
         console.print(
             f"{number_of(done.kept_out.count, 'id')} kept out: on the suppression list, because"
@@ -74,12 +75,27 @@ def _in_words(done: Synced, rules: SyncRules, source: Source) -> None:
         )
 
 
+def _show_incomplete(done: Synced, would: str) -> None:
+    """Who goes though the source has a row of theirs."""
+    kind = done.incomplete
+    if kind.count:
+        more = ", …" if kind.count > len(kind.examples) else ""
+        console.print(
+            f"{kind.count} of the forgotten {would or 'are '}forgotten because a value is missing"
+            f" in the source: {', '.join(map(safe, kind.examples))}{more}",
+            soft_wrap=True,
+        )
+
+
 def _show_plan(done: Synced) -> None:
     """What a sync would do, with some ids of each kind."""
     for name, kind in done.kinds.items():
+        if name not in _WORDS:
+            continue
         more = ", …" if kind.count > len(kind.examples) else ""
         some = f": {', '.join(map(safe, kind.examples))}{more}" if kind.examples else ""
         console.print(f"{kind.count} would be {_WORDS[name]}{some}", soft_wrap=True)
+    _show_incomplete(done, "would be ")
     console.print(f"{number_of(done.records, 'record')} in all; nothing was changed.")
     if done.refusal is not None:
         console.print(f"[bold red]It would be refused:[/] {safe(done.refusal)}.", soft_wrap=True)

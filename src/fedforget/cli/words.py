@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,6 +42,17 @@ def _in_words(value: Any) -> str:
         case dict():
             return listed(f"{key}: {item}" for key, item in value.items()) or "—"
     return str(value)
+
+
+def fewer_in_words(wanted: Sequence[int], most: int) -> str:
+    """That so many clusters cannot be had, and why.
+
+    >>> fewer_in_words([20, 30], 12)
+    '20 and 30 clusters were asked for, and at most 12 found: the sum has no more different points.'
+    """
+    numbers = " and ".join(filter(None, [", ".join(map(str, wanted[:-1])), str(wanted[-1])]))
+    found = f"{numbers} clusters were asked for, and at most {most} found"
+    return f"{found}: the sum has no more different points."
 
 
 def write_table(path: Path, columns: dict[str, Any]) -> None:

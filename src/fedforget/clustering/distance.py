@@ -8,6 +8,8 @@ settled by that kernel.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from fedforget.arrays import Floats, Ints, Labels
@@ -18,6 +20,8 @@ _CHUNK_BYTES = 4 << 20
 _SMALL_CHUNK_BYTES = 1 << 20
 _SCREEN_SIZE = 4096
 _TURNED_SIZE = 1 << 19
+_FEW = 1 << 24
+"""So many differences NumPy computes faster than numba is loaded."""
 
 MAX_MAGNITUDE = 1e100
 """The square of a larger value could overflow, or its score underflow."""
@@ -177,8 +181,32 @@ class Rows:
 
 
 def nearest(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
-    """:meth:`Rows.nearest` for rows that are used once."""
+    """:meth:`Rows.nearest` for rows that are used once.
+
+    A page with a picture, or a status, needs few distances: they are there before numba is loaded.
+    """
+    if "numba" not in sys.modules and values.size * len(centres) <= _FEW:
+        return _nearest_without_kernels(values, centres)
     return Rows(values).nearest(centres)
+
+
+def _nearest_without_kernels(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
+    """The same bits from NumPy, with the order of summation of ``squared_distance``."""
+    label = np.full(len(values), -1, dtype=np.int32)
+    d2 = np.full(len(values), np.inf)
+    d = values.shape[1]
+    for number, centre in enumerate(centres):
+        squares = np.square(values - centre).T
+        sums = np.zeros((4, len(values)))
+        for begin in range(0, d - d % 4, 4):
+            sums += squares[begin : begin + 4]
+        rest = np.zeros(len(values))
+        for one in squares[d - d % 4 :]:
+            rest += one
+        distances = ((sums[0] + sums[2]) + (sums[1] + sums[3])) + rest
+        label[distances < d2] = number
+        np.minimum(d2, distances, out=d2)
+    return label, d2
 
 
 def pairwise(values: Floats, centres: Floats) -> Floats:

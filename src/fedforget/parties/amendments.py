@@ -30,6 +30,8 @@ _WORDS = {
     "model.n_clusters": "clusters",
     "model.local_clusters": "clusters that a client reports",
     "model.step": "step of the grid",
+    "model.scale": "scale of the features",
+    "model.representatives": "what a client reports of its clusters",
     "model.n_init": "restarts at the server",
     "model.max_iter": "most iterations",
     "disclosure.min_cell": "fewest records of a cluster that a client reports (min_cell)",
@@ -232,6 +234,8 @@ def consequences(before: FederationFile, after: FederationFile, n_members: int) 
             " another sum of the same records, and the two sums together may tell more than either"
             " of them"
         )
+    if after.model.representatives == "seeds" != before.model.representatives:
+        lines.append("seeds are real records: the sum shows the bins of some of them")
     old_policy, new_policy = before.policy(), after.policy()
     if old_policy != new_policy:
         old, now = (one.thresholds(n_members) for one in (old_policy, new_policy))

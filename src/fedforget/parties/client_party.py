@@ -36,7 +36,7 @@ from fedforget.parties.erasures import naming, note_erasure
 from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.fitting import Misfit
-from fedforget.parties.folders import being_made, locked, read_key, write_private
+from fedforget.parties.folders import being_made, check_whose, locked, read_key, write_private
 from fedforget.parties.gate import Gate
 from fedforget.parties.held_records import HeldRecords
 from fedforget.parties.importing import Progress, import_records
@@ -853,6 +853,7 @@ class ClientParty:
 @contextmanager
 def open_client(folder: Path) -> Iterator[ClientParty]:
     """Open a client's directory for this process alone."""
+    check_whose(folder, "client")
     with locked(folder):
         party = ClientParty(folder)
         try:

@@ -16,6 +16,9 @@ from fedforget.whole_files import is_leftover, whole_file
 LOCK = "lock"
 UNFINISHED = ".unfinished"
 
+STORES = {"client": "client.sqlite", "server": "server.sqlite"}
+"""The file by which one sees whose directory it is."""
+
 _ENDINGS = ("", ".new", "-journal", "-wal", "-shm")
 """Of a file, of one being written, and of what SQLite puts beside it."""
 
@@ -91,6 +94,16 @@ def check_private(folder: Path) -> None:
                 f"{path} can be read or written by others (mode {stat.S_IMODE(mode):o}); "
                 f"run: chmod {wanted} {path}"
             )
+
+
+def check_whose(folder: Path, kind: str) -> None:
+    """Refuse the directory of the other kind of party, with the command that takes it."""
+    other = "client" if kind == "server" else "server"
+    if (folder / STORES[other]).is_file() and not (folder / STORES[kind]).is_file():
+        raise FolderError(
+            f"{folder} is a {other}'s directory, not a {kind}'s: give a {kind}'s here, or use the"
+            f" commands `fedforget {other} ...` with this one"
+        )
 
 
 def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:

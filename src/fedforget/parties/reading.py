@@ -22,6 +22,7 @@ from fedforget.parties.folders import (
     FolderError,
     FolderInUseError,
     check_private,
+    check_whose,
 )
 from fedforget.parties.policy import FILE as POLICY
 from fedforget.parties.round_progress import FILE as PROGRESS
@@ -45,9 +46,8 @@ def kind_of(folder: Path) -> Kind:
 
 def check_readable(folder: Path, kind: Kind) -> None:
     """Refuse a directory that is not of this kind, is unfinished, or is open to others."""
-    found = kind_of(folder)
-    if found != kind:
-        raise FolderError(f"{folder} is a {found}'s directory, not a {kind}'s")
+    kind_of(folder)
+    check_whose(folder, kind)
     for _ in range(_TRIES - 1):
         # Files of a round under way come and go.
         with suppress(FolderInUseError):

@@ -27,7 +27,7 @@ from fedforget.parties.amended_servers import check_lists_known, problems_of_ver
 from fedforget.parties.amendments import protocol_federation
 from fedforget.parties.database import Database, Schema
 from fedforget.parties.federation_file import FederationFile
-from fedforget.parties.folders import being_made, locked, read_key, write_private
+from fedforget.parties.folders import being_made, check_whose, locked, read_key, write_private
 from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
@@ -662,6 +662,7 @@ class ServerParty:
 @contextmanager
 def open_server(folder: Path) -> Iterator[ServerParty]:
     """Open a server's directory for this process alone."""
+    check_whose(folder, "server")
     with locked(folder):
         party = ServerParty(folder)
         try:

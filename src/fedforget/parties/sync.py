@@ -143,6 +143,7 @@ class Synced:
     Attributes
     ----------
     added, changed, removed, kept_out : the records, by what happens to them.
+    incomplete : those of the removed ones that the source has, but with a value missing.
     records : how many are held afterwards.
     refusal : why the source would be refused; only a dry run has one.
     request : the name of the request by which records were removed, None if none was.
@@ -154,6 +155,7 @@ class Synced:
     changed: Kind
     removed: Kind
     kept_out: Kind
+    incomplete: Kind
     records: int
     refusal: str | None = None
     request: str | None = None
@@ -167,6 +169,7 @@ class Synced:
             "changed": self.changed,
             "removed": self.removed,
             "kept_out": self.kept_out,
+            "incomplete": self.incomplete,
         }
 
 
@@ -185,6 +188,7 @@ class Comparison:
     ----------
     rows, ids : of the records that were held.
     seen, changed : which of them the source has, and with other values.
+    left_out : which of them it has in a row that was left out, because a value is missing.
     """
 
     def __init__(
@@ -197,6 +201,7 @@ class Comparison:
         self._read_held()
         n = len(self.rows)
         self.seen, self.changed = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+        self.left_out = np.zeros(n, dtype=np.bool_)
         self._pending: list[tuple[Ints, Floats]] = []
         self._places, self._hashed = [_NOWHERE], [_keys_of_none()]
         self.kinds = {name: Kind() for name in ("added", "changed", "kept_out")}
@@ -236,6 +241,12 @@ class Comparison:
         self._keep_out(encoded, held, admitted)
         self._compare(encoded, values, held, np.flatnonzero(admitted & (held >= 0)))
         self._add(encoded, values, keys, np.flatnonzero(admitted & (held < 0)))
+
+    def note_left_out(self, ids: Ids) -> None:
+        """Note which records are held of rows that the source leaves out."""
+        encoded = np.array(encoded_ids(ids.tolist()), dtype=np.bytes_)
+        at = self._index.find(keys_of_stored(self._secret, encoded))
+        self.left_out[at[(at >= 0) & (at < len(self.rows))]] = True
 
     def _look_up(self, source: Source, encoded: list[bytes], keys: Keys) -> Ints:
         """Where each id is among those held, -1 if it is not; refuses one that comes twice."""
@@ -335,6 +346,11 @@ class Comparison:
         gone: list[bytes] = self.ids[~self.seen].tolist()
         return gone
 
+    def incomplete_ids(self) -> list[bytes]:
+        """Those of them that it has, but with a value missing."""
+        gone: list[bytes] = self.ids[self.left_out & ~self.seen].tolist()
+        return gone
+
 
 class Synchroniser:
     """Makes the records of one client follow sources.
@@ -363,6 +379,7 @@ class Synchroniser:
         found = Comparison(self._store, self._config, self._secret, gate, writes=not rules.dry_run)
         # An export that writes 5 as 5.0 would forget everybody, and learn them under other names.
         source.beside(found.held_ids())
+        source.tell_left_out(found.note_left_out)
         for ids, values in source.parts():
             if found.n_rows == 0 and not rules.new_columns:
                 self._check_columns(source)
@@ -378,15 +395,17 @@ class Synchroniser:
                 " everything. To erase all records on purpose, name them to client forget, or"
                 " leave with client leave; nothing was changed"
             )
-        refusal = self._refusal(found, rules.brake)
-        removed = Kind()
+        removed, incomplete = Kind(), Kind()
         removed.add(found.removed_ids())
+        incomplete.add(found.incomplete_ids())
+        refusal = self._refusal(found, incomplete.count, rules.brake)
         kinds = found.kinds
         done = Synced(
             added=kinds["added"],
             changed=kinds["changed"],
             removed=removed,
             kept_out=kinds["kept_out"],
+            incomplete=incomplete,
             records=found.n_records,
             refusal=refusal,
         )
@@ -410,13 +429,15 @@ class Synchroniser:
                 " was changed. If its columns have changed on purpose, add --new-columns"
             )
 
-    def _refusal(self, found: Comparison, brake: Brake) -> str | None:
+    def _refusal(self, found: Comparison, n_incomplete: int, brake: Brake) -> str | None:
         stored, most = len(found.rows), brake.most(len(found.rows))
         if found.n_removed > most:
+            holes = f" (or miss a value there: {n_incomplete})" if n_incomplete else ""
             return (
-                f"{found.n_removed} of {stored} stored records are not in the source any more, and"
-                f" a sync removes at most {most}. Is the export complete, and are its ids those of"
-                f" the last one? Look with --dry-run; --max-removed {found.n_removed} lets them go"
+                f"{found.n_removed} of {stored} stored records are not in the source any more"
+                f"{holes}, and a sync removes at most {most}. Is the export complete, and are its"
+                " ids those of the last one? Look with --dry-run; --max-removed"
+                f" {found.n_removed} lets them go"
             )
         if found.n_records > self._config.max_records:
             return (

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Set
 
 import numpy as np
+import numpy.typing as npt
 
 from fedforget.arrays import Ints
 from fedforget.clustering.ids import Ids
@@ -25,24 +26,29 @@ _SUSPECT = re.compile(
     rf"^\s|\s$|^(?:{'|'.join(map(re.escape, _WORDS))})$", re.MULTILINE | re.IGNORECASE
 )
 _INTEGER = re.compile(r"^(?:0|-?[1-9][0-9]{0,17})$", re.MULTILINE)
-_WRITTEN_OTHERWISE = re.compile(
-    r"^(?!(?:0|-?[1-9][0-9]*)$)[+-]?[0-9]{1,18}(?:\.0*)?$", re.MULTILINE
-)
+_LONG_INTEGER = re.compile(r"^-?[1-9][0-9]{18,}$", re.MULTILINE)
+"""Those that may be too long for 64 bits: numbers of cards and of samples."""
+_WRITTEN_OTHERWISE = re.compile(r"^(?!(?:0|-?[1-9][0-9]*)$)[+-]?[0-9]+(?:\.0*)?$", re.MULTILINE)
 """05, 5.0, +5: texts that are numbers to a spreadsheet, and not the integer's own text."""
 
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
+_SMALL = 10**18
+"""Below it, integers are compared as such."""
+_NO_TEXTS = np.empty(0, dtype="S1")
 
 
 class LookAlikes:
     """Looks at the ids of a source, and remembers those that are to be refused.
 
-    Of ids that are integers it keeps eight bytes each, to compare them with texts such as 5.0.
+    Of ids that are integers it keeps eight bytes each, and of very long ones their digits, to
+    compare them with texts such as 5.0.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self._examples: list[str] = []
         self._integers: list[Ints] = []
+        self._long: list[npt.NDArray[np.bytes_]] = []
         self._others: list[str] = []
 
     def see(self, ids: Ids, place: Callable[[int], str]) -> None:
@@ -58,13 +64,16 @@ class LookAlikes:
                 trouble = trouble_with(one)
                 if trouble is not None:
                     self._add(f"{one!r} ({place(at)}) {trouble}")
-        if plain:
-            self._integers.append(np.array(_INTEGER.findall(lines)).astype(np.int64))
-            self._others += _WRITTEN_OTHERWISE.findall(lines)
-        else:
-            integers = [int(one) for one in texts if _INTEGER.fullmatch(one)]
-            self._integers.append(np.array(integers, dtype=np.int64))
-            self._others += filter(_WRITTEN_OTHERWISE.fullmatch, texts)
+
+        def found(pattern: re.Pattern[str]) -> list[str]:
+            # Lines in an id that is not printable are no ids of their own.
+            return pattern.findall(lines) if plain else list(filter(pattern.fullmatch, texts))
+
+        self._integers.append(np.array(found(_INTEGER)).astype(np.int64))
+        long = found(_LONG_INTEGER)
+        if long:
+            self._long.append(np.array(long, dtype=np.bytes_))
+        self._others += found(_WRITTEN_OTHERWISE)
 
     def _add(self, example: str) -> None:
         self.count += 1
@@ -78,21 +87,31 @@ class LookAlikes:
         stored = {_value(one): one for one in texts if _WRITTEN_OTHERWISE.fullmatch(one)}
         if not self._others and not stored:
             return
-        integers = np.concatenate([*self._integers, _NO_NUMBERS])
-        values = np.array([_value(one) for one in self._others], dtype=np.int64)
-        beside = np.isin(values, integers)
-        first: dict[int, str] = {}
-        for value, text, both in zip(values.tolist(), self._others, beside.tolist(), strict=True):
-            other = str(value) if both else first.setdefault(value, text)
+        values = [_value(one) for one in self._others]
+        here, first = self._among_integers({*values, *stored}), dict[int, str]()
+        for value, text in zip(values, self._others, strict=True):
+            other = str(value) if value in here else first.setdefault(value, text)
             if other == text:
                 other = stored.get(value, text)
-            if other == text and encoded_ids([value])[0] in known:
+            if other == text and encoded_ids([str(value)])[0] in known:
                 other = str(value)
             if other != text:
                 self._add(f"{text!r} stands beside {other!r}")
-        again = integers[np.isin(integers, list(stored))] if stored else _NO_NUMBERS
-        for value in again.tolist():
+        for value in sorted(here & stored.keys()):
             self._add(f"{str(value)!r} stands beside {stored[value]!r}, which is held")
+
+    def _among_integers(self, values: Set[int]) -> set[int]:
+        """Those of some values that ids are, as integers or as their own texts."""
+        small = np.array([one for one in values if abs(one) < _SMALL], dtype=np.int64)
+        large = np.array([str(one) for one in values if abs(one) >= _SMALL], dtype=np.bytes_)
+        integers = np.concatenate([*self._integers, _NO_NUMBERS])
+        found = set(small[np.isin(small, integers)].tolist())
+        if len(large):
+            # Integers of 19 digits may come as such, too.
+            whole = integers[np.abs(integers.astype(np.float64)) >= _SMALL].astype(np.bytes_)
+            texts = np.concatenate([*self._long, whole, _NO_TEXTS])
+            found |= {int(one) for one in large[np.isin(large, texts)].tolist()}
+        return found
 
     def problem(self) -> str:
         """What is refused, in words."""
@@ -113,12 +132,14 @@ def _value(text: str) -> int:
 
 
 def trouble_with(one: str) -> str | None:
-    """Why an id is easily mistaken; None if it is not.
+    r"""Why an id is easily mistaken; None if it is not.
 
     >>> trouble_with("A1 ")
     'ends with a space'
     >>> trouble_with("null")
     'is a word for a missing value'
+    >>> trouble_with("\uff11\uff12")
+    "has the character U+FF11, which looks like '1'"
     """
     if one != one.strip():
         return "begins with a space" if one != one.lstrip() else "ends with a space"
@@ -128,6 +149,10 @@ def trouble_with(one: str) -> str | None:
             return f"has the character U+{ord(unseen):04X}, which nobody sees"
         if not unicodedata.is_normalized("NFC", one):
             return "is not in Unicode's form NFC"
+        for sign in one:
+            plain = unicodedata.normalize("NFKC", sign)
+            if plain != sign and plain.isascii():
+                return f"has the character U+{ord(sign):04X}, which looks like {plain!r}"
     if one.lower() in _WORDS:
         return "is a word for a missing value"
     return None

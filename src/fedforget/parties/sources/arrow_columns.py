@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedforget.arrays import Floats
-from fedforget.parties.sources.reader import ROWS_AT_A_TIME, RawIds, Reader, TableError
+from fedforget.parties.sources.large_integers import beyond, refuse_rounded
+from fedforget.parties.sources.reader import EXACT, ROWS_AT_A_TIME, RawIds, Reader, TableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,12 +24,14 @@ _AMBIGUOUS = {"money": "its unit depends on the server", "oid": "it has no sign 
 
 def parts_of(reader: Reader, batches: Iterable[Any]) -> Iterator[tuple[RawIds, Floats]]:
     """Ids and values of record batches, some rows at a time."""
+    first = 0
     for batch in batches:
         # Arrow believes the offsets, lengths and indices of a file, and reads where they point.
         batch.validate(full=True)
         for at in range(0, batch.num_rows, ROWS_AT_A_TIME):
             part = batch.slice(at, ROWS_AT_A_TIME)
-            yield _ids(reader, part), _values(reader, part)
+            yield _ids(reader, part), _values(reader, part, first + at)
+        first += batch.num_rows
     give_memory_back()
 
 
@@ -65,16 +68,16 @@ def _with_fraction(column: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring(column, ".")).as_py())
 
 
-def _values(reader: Reader, batch: pa.RecordBatch) -> Floats:
+def _values(reader: Reader, batch: pa.RecordBatch, row: int) -> Floats:
     out = np.empty((batch.num_rows, len(reader.wanted.features)))
     for at, name in enumerate(reader.wanted.features):
-        numbers = _numbers(reader, name, batch.column(name), batch.schema.field(name))
+        numbers = _numbers(reader, name, batch.column(name), batch.schema.field(name), row)
         out[:, at] = numbers.to_numpy(zero_copy_only=False)
     return out
 
 
-def _numbers(reader: Reader, name: str, column: pa.Array, field: pa.Field) -> pa.Array:
-    """A column as float64, with nulls where values are missing."""
+def _numbers(reader: Reader, name: str, column: pa.Array, field: pa.Field, row: int) -> pa.Array:
+    """A column as float64, with nulls where values are missing; ``row`` is its first row's."""
     import pyarrow as pa
 
     postgres = _postgres_type(field)
@@ -85,7 +88,10 @@ def _numbers(reader: Reader, name: str, column: pa.Array, field: pa.Field) -> pa
         column = column.dictionary_decode()
     kind = column.type
     if pa.types.is_decimal(kind):
-        return _rounded(column)
+        numbers = _rounded(column)
+        if name in reader.integers:
+            refuse_rounded(reader, name, column.cast(pa.string()), numbers, row)
+        return numbers
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.float64())
     if pa.types.is_boolean(kind):
@@ -98,10 +104,9 @@ def _numbers(reader: Reader, name: str, column: pa.Array, field: pa.Field) -> pa
     try:
         return column.cast(pa.float64())
     except pa.ArrowInvalid:
-        raise TableError(
-            f"{reader.name}: column {name!r} holds integers beyond 2**53, which float64 cannot"
-            " hold; nothing was imported"
-        ) from None
+        found = np.asarray(column.fill_null(0))
+        at = int(np.flatnonzero((found > EXACT) | (found < -EXACT))[0])
+        raise beyond(reader, name, row + at) from None
 
 
 def _rounded(column: pa.Array) -> pa.Array:

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedforget.arrays import Floats
-from fedforget.parties.sources.reader import RawIds, Reader, TableError
-
-_EXACT = 2**53
-"""Beyond it not every integer is a float64."""
+from fedforget.parties.sources.reader import EXACT, RawIds, Reader, TableError
 
 
 def ids_and_values(
@@ -34,7 +31,7 @@ def ids_and_values(
 def _ids(cells: list[Any]) -> RawIds:
     """Numbers of a spreadsheet are floats: 17.0 is the id 17."""
     found = [
-        int(cell) if type(cell) is float and cell.is_integer() and abs(cell) <= _EXACT else cell
+        int(cell) if type(cell) is float and cell.is_integer() and abs(cell) <= EXACT else cell
         for cell in cells
     ]
     kinds = {type(cell) for cell in found if cell is not None}
@@ -49,7 +46,7 @@ def _number(reader: Reader, name: str, cell: Any, row: int) -> float:
         return math.nan
     if isinstance(cell, float):
         return cell
-    if isinstance(cell, int) and abs(cell) <= _EXACT:
+    if isinstance(cell, int) and abs(cell) <= EXACT:
         return float(cell)
     what = {str: "text", bytes: "bytes", int: "an integer beyond 2**53"}.get(
         type(cell), f"a {type(cell).__name__}"

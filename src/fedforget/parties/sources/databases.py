@@ -142,6 +142,15 @@ class DuckdbReader(QueryReader):
                 raise TableError(f"{self.name}: --sql must hold one query that gives rows")
             names = list(result.columns)
             self.check_columns(names)
+            kinds = dict(zip(names, map(str, result.types), strict=True))
+            for name in self.wanted.columns:
+                if kinds[name] == "UHUGEINT":
+                    # What has 128 bits is handed over with a sign.
+                    raise TableError(
+                        f"{self.name}: column {name!r} holds UHUGEINT; cast it in the query, for"
+                        " example to HUGEINT or VARCHAR; nothing was imported"
+                    )
+            self.integers = frozenset(name for name in names if kinds[name] == "HUGEINT")
             batches = result.to_arrow_reader(ROWS_AT_A_TIME)
             yield from parts_of(self, (batch.select(self.wanted.columns) for batch in batches))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,6 +44,7 @@ def open_source(
     options: SourceOptions | None = None,
     *,
     public_fill: Mapping[str, float] | None = None,
+    large: Collection[str] = (),
     standard_input: BinaryIO | None = None,
 ) -> Source:
     """Open a source of records; nothing is read yet except a pipe's first bytes.
@@ -61,6 +62,9 @@ def open_source(
         How the source is read.
     public_fill : mapping of str to float, optional
         The constants that stand in the federation file; no others are taken.
+    large : collection of str, optional
+        Features whose bounds reach 2**53 or more: integers of a text file are compared with their
+        float64.  Those of other features would lie outside the bounds anyway.
     standard_input : binary file, optional
         What ``-`` means; the process's own standard input by default.
 
@@ -75,7 +79,7 @@ def open_source(
         If there is no such source, or the options do not fit it.
     """
     chosen = options or SourceOptions()
-    wanted = Wanted(id_column, tuple(features))
+    wanted = Wanted(id_column, tuple(features), frozenset(large))
     _check_fill(chosen.fill, wanted, public_fill or {})
     if chosen.missing not in ("refuse", "drop"):
         raise TableError(f"--missing must be refuse or drop, not {chosen.missing!r}")

@@ -13,6 +13,8 @@ from fedforget.errors import FedforgetError
 from fedforget.incoming import unpacked_at_most
 
 ROWS_AT_A_TIME = 16_384
+EXACT = 2**53
+"""Beyond it not every integer is a float64."""
 
 RawIds = Sequence[Any]
 """Ids as they were found: None or an empty text where there is none."""
@@ -24,10 +26,14 @@ class TableError(FedforgetError, ValueError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns that are read: the ids, and the features in the federation's order."""
+    """The columns that are read: the ids, and the features in the federation's order.
+
+    ``large`` are the features that may be 2**53 or more, where not every integer is a float64.
+    """
 
     id_column: str
     features: tuple[str, ...]
+    large: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.id_column in self.features:
@@ -48,6 +54,7 @@ class Reader:
     path : the file, if it is one.
     n_rows : how many rows there are, where that is known before they are read.
     columns : the names of all columns, once the first part was read.
+    integers : columns of integers that come as decimals, because they are too long for 64 bits.
     """
 
     def __init__(self, name: str, wanted: Wanted, path: Path | None = None) -> None:
@@ -56,6 +63,7 @@ class Reader:
         self.path = path
         self.n_rows: int | None = None
         self.columns: list[str] | None = None
+        self.integers: frozenset[str] = frozenset()
 
     def parts(self) -> Iterator[tuple[RawIds, Floats]]:
         """Ids and values, some rows at a time; a value that is missing is NaN."""

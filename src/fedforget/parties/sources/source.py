@@ -63,6 +63,7 @@ class Source:
         self.filled: dict[str, int] = {}
         self._reader_name = str(self.path)
         self._rows: Ints | None = None
+        self._tell_left_out: Callable[[Ids], None] | None = None
 
     @property
     def features(self) -> list[str]:
@@ -75,6 +76,10 @@ class Source:
     def beside(self, held: Collection[bytes]) -> None:
         """Compare numbers among the ids with encoded ids that are held already."""
         self._held = held
+
+    def tell_left_out(self, tell: Callable[[Ids], None]) -> None:
+        """Tell the ids of rows that are left out because a value is missing."""
+        self._tell_left_out = tell
 
     def place(self, at: int) -> str:
         """Where a row of the last part stands."""
@@ -127,6 +132,8 @@ class Source:
                     alike.see(ids, self._short_place)
                 kept = missing.settle(values)
                 if kept is not None:
+                    if self._tell_left_out is not None:
+                        self._tell_left_out(ids[~kept])
                     ids, values, self._rows = ids[kept], values[kept], self._rows[kept]
                 if missing.refused or (alike is not None and alike.count):
                     continue  # It is refused; what follows is only counted.

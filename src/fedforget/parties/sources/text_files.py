@@ -19,6 +19,7 @@ from typing import Any
 
 from fedforget.arrays import Floats
 from fedforget.parties.sources.arrow_columns import parts_of
+from fedforget.parties.sources.large_integers import exact_numbers
 from fedforget.parties.sources.pipes import Ended, Peeked
 from fedforget.parties.sources.reader import RawIds, Reader, TableError, Wanted
 
@@ -114,7 +115,8 @@ class TextReader(Reader):
             marked = pa.PythonFile(Ended(whole, self._last_row(mark)), mode="r")
             try:
                 batches = stack.enter_context(self._open(marked))
-                yield from self._up_to(mark, parts_of(self, batches))
+                measured = exact_numbers(self, batches, self._form.decimal, _NOTHING)
+                yield from self._up_to(mark, parts_of(self, measured))
             except pa.ArrowInvalid as error:
                 raise self._refusal(str(error)) from None
 
@@ -159,7 +161,7 @@ class TextReader(Reader):
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(self.wanted.features, pa.float64())
-                | {self.wanted.id_column: pa.string()},
+                | dict.fromkeys((*self.wanted.large, self.wanted.id_column), pa.string()),
                 include_columns=self.wanted.columns,
                 null_values=_NOTHING,
                 decimal_point=self._form.decimal,
