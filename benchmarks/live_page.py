@@ -1,7 +1,8 @@
 """How long a live page takes to open: the page of a server or a client that has run for a while.
 
-``python benchmarks/live_page.py server/`` starts ``fedforget server page server/ --serve`` three times,
-as an operator does, and asks for what a browser asks for.  Nothing in the directory is changed.
+``python benchmarks/live_page.py server/`` starts ``fedforget server page server/ --serve`` three
+times, as an operator does, and asks for what a browser asks for.  Nothing in the directory is
+changed.
 """
 
 from __future__ import annotations
