@@ -72,6 +72,21 @@ def test_potentials_are_exact(
 
 
 @pytest.mark.parametrize("path", PATHS)
+def test_potentials_are_exact_far_from_the_origin(path: str, rng: np.random.Generator) -> None:
+    """Here a matrix product knows little about distances; what it cannot rule out is measured."""
+    values = 2.0**30 + rng.integers(-40, 41, (200, 6)).astype(float)
+    d2 = np.array([twins.squared_distance(row, values[0]) for row in values.tolist()])
+    near, totals = tried(path, values, values[1:4].copy(), d2)
+    for number, candidate in enumerate(values[1:4].tolist()):
+        squares = [
+            min(twins.squared_distance(row, candidate), before)
+            for row, before in zip(values.tolist(), d2.tolist(), strict=True)
+        ]
+        assert near[number].tolist() == squares
+        assert grains_of(totals[number]) == [twins.potential(squares, 6)]
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_potentials_know_no_order(path: str, rng: np.random.Generator) -> None:
     values = rng.normal(size=(500, 5)) * 10.0 ** rng.integers(0, 9, (500, 1))
     d2 = np.array([twins.squared_distance(row, values[0]) for row in values.tolist()])
