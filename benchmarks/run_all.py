@@ -52,7 +52,7 @@ def run(name: str, folder: Path, quick: bool) -> int:
         command.append("--quick")
     environment = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONUNBUFFERED": "1"}
     with (
-        (folder / f"{name}.log").open("w", encoding="utf-8") as log,
+        (folder / f"{name}.log").open("w", 1, encoding="utf-8") as log,
         subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process,
