@@ -458,7 +458,7 @@ def amend(
     from fedforget.cli.amend_command import make_amendment, take_versions_back
     from fedforget.cli.console import plain_errors
 
-    given = {
+    given: dict[str, dict[str, Any]] = {
         "model": {
             "n_clusters": clusters,
             "local_clusters": local_clusters,
