@@ -267,15 +267,6 @@ class KeepsItsBaseInOtherBins(ClientHost):
         self._store_ledger(with_fields(self.ledger, base=before.base))
 
 
-class ForgetsAtAnAmendment(ClientHost):
-    """Does not remember under a new version for whom it has signed before."""
-
-    def amend(self, version: Federation, *signed: SignedMembership) -> None:
-        super().amend(version, *signed)
-        assert self.ledger is not None
-        self._store_ledger(with_fields(self.ledger, lock=None))
-
-
 class RunsOnAfterAnAmendment(ServerHost):
     """Goes on with rounds of changes, and adds them to what was counted in other bins."""
 
@@ -498,9 +489,6 @@ FLAWS = {
     ),
     "keeps its base in other bins": Flaw(
         Parties(client_host=KeepsItsBaseInOtherBins), ("in other bins for its base",), amending=True
-    ),
-    "forgets at an amendment": Flaw(
-        Parties(client_host=ForgetsAtAnAmendment), _EXPOSED, lying=True, amending=True
     ),
     "runs on after an amendment": Flaw(
         Parties(server_host=RunsOnAfterAnAmendment),

@@ -729,11 +729,15 @@ class LyingWorld:
             host.start()
 
     def _amend(self, *, straight: bool = False) -> None:
-        """The next version, told as it is, in two ways, or with a list that changes the members."""
+        """The next version, told as it is, in two ways, or with a list that changes the members.
+
+        ``straight`` if everybody is to go on with it, and with rounds of changes at once.
+        """
         assert self._plans is not None
         rng, latest = self._plans.rng, self.members.latest
         if not any(host.membership == latest for host in self._honest):
             return
+        same_bins = straight
         straight = straight or rng.random() < 0.3
         if rng.random() < 0.15 and not straight:
             signed = self._drawn_list()
@@ -751,7 +755,10 @@ class LyingWorld:
             return
         before, epoch, n = self.members.federation, signed.membership.epoch, len(latest)
         versions = 1 if straight else rng.choice((1, 1, 2))
-        told = [self._plans.version_after(before, epoch, n) for _ in range(versions)]
+        told = [
+            self._plans.version_after(before, epoch, n, same_bins=same_bins)
+            for _ in range(versions)
+        ]
         for version in told:
             self._versions[version.configuration] = version
             self.view.amended(version)
