@@ -119,8 +119,23 @@ def test_a_list_is_shown_before_it_is_accepted(study: Study) -> None:
     assert "What will show" in shown
     assert "this client" in shown
     told = {key: value for key, value in made.items() if key != "epoch_file"}
-    assert study("client", "join", "coimbra", *join[3:]) == told | {"records_that_do_not_fit": None}
-    assert "epoch 2 is not later than 2" in study.error("client", "join", "coimbra", *join[3:])
+    told |= {"records_that_do_not_fit": None, "known": False}
+    assert study("client", "join", "coimbra", *join[3:]) == told
+
+
+def test_joining_twice_says_so_and_changes_nothing(study: Study) -> None:
+    study("server", "enrol", "server", "--suspend", "Dresden")
+    join = ("client", "join", "aarhus", "--epoch", "server/epoch-2.json")
+    study(*join)
+    store = study.folder / "aarhus" / "client.sqlite"
+    before = store.read_bytes()
+    assert study(*join)["known"]
+    shown = study.words(*join, "--federation", "server/federation.toml")
+    assert "follows the list of epoch 2, version 1 of the federation file, already" in shown
+    assert "Nothing was changed" in shown
+    assert store.read_bytes() == before
+    older = study.error(*join[:3], "--epoch", "server/epoch-1.json")
+    assert "epoch 1 is not later than 2, which is in force here" in older
 
 
 def test_a_suspended_member_and_its_return(study: Study) -> None:
@@ -216,7 +231,7 @@ def test_newcomers_whose_company_leaves(study: Study) -> None:
     assert "2 new members join with list 2, fewer than 3 (Ghent came with the same list" in refused
     assert "`client join --alone` accepts that" in refused
     again = ("--epoch", "server/epoch-2.json")
-    assert "epoch 2 is not later than 2" in study.error("client", "join", "evora", *again)
+    assert study("client", "join", "evora", *again)["known"]
     for town in new[:2]:
         study("client", "join", town, *again, "--alone")
     result = study.round(towns=(*TOWNS, *new))
@@ -684,3 +699,39 @@ def test_pages_show_lists_and_recoveries(study: Study) -> None:
     assert "suspended" in page
     assert "nobody can be named" in page
     assert "lets this client take no part" in (study.folder / "dresden.html").read_text()
+
+
+# -- receipts of several versions ------------------------------------------------------------------
+
+
+def test_receipts_when_another_version_of_the_file_is_at_hand(study: Study) -> None:
+    study.forget("aarhus", "A-1")
+    study.round()
+    made = study("server", "amend", "server", "--clusters", "3")
+    files = ("--federation", made["federation_file"], "--epoch", made["epoch_file"])
+    for town in TOWNS:
+        study("client", "join", town, *files)
+    study.forget("aarhus", "A-2")
+    study.round()
+    written = study("client", "receipts", "aarhus", "-o", "receipts")
+    assert len(written["receipts"]) == 2
+    old, new = sorted(str(one) for one in (study.folder / "receipts").glob("receipt-*.json"))
+    # An auditor who was given the first version and nothing else.
+    (study.folder / "auditor").mkdir()
+    given = "auditor/federation-1.toml"
+    shutil.copy(study.folder / "server" / "federation-1.toml", study.folder / given)
+    assert study("verify", old, "--federation", given)["valid"]
+    refused = in_process(study.folder, "verify", new, "--federation", given)
+    assert refused.exit_code == 1
+    said = " ".join(refused.output.split())
+    assert "this file is version 1 of the federation file" in said
+    assert "(the receipt was made with the list of epoch 2), give the version in force now" in said
+    # With the version in force beside it, both are checked, whichever of the files is named.
+    shutil.copy(study.folder / "server" / "federation.toml", study.folder / "auditor")
+    for file in (given, "auditor/federation.toml"):
+        for receipt in (old, new):
+            assert study("verify", receipt, "--federation", file)["valid"]
+    # A file that follows another first version is no help.
+    text = (study.folder / given).read_text().replace("max_iter = 300", "max_iter = 299")
+    (study.folder / given).write_text(text)
+    assert in_process(study.folder, "verify", new, "--federation", given).exit_code == 1

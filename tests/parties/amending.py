@@ -24,6 +24,8 @@ AGE, WEIGHT, HEIGHT = (
 )
 RULES = DisclosurePart(min_cell=3, min_records=4, count_step=2, published_step=0.01)
 
+POLICY = ("minimum", "dropout", "colluding")
+
 Records = Mapping[str, Mapping[str, float]]
 """Values by id and feature."""
 
@@ -31,7 +33,7 @@ Records = Mapping[str, Mapping[str, float]]
 def changed_file(before: FederationFile, **changes: Any) -> FederationFile:
     """A file with other features, rules, values of the policy or of the model."""
     top = {key: changes.pop(key) for key in ("features", "disclosure") if key in changes}
-    policy = {key: changes.pop(key) for key in ("minimum", "dropout") if key in changes}
+    policy = {key: changes.pop(key) for key in POLICY if key in changes}
     return replace(
         before,
         model=replace(before.model, **changes),

@@ -41,6 +41,7 @@ from fedforget.protocol.errors import (
     OutOfOrderError,
     WrongFederationError,
 )
+from fedforget.protocol.graph import PolicyError as GraphPolicyError
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Payload
@@ -426,6 +427,77 @@ def test_nothing_to_amend(study: tuple[World, Everything]) -> None:
         amend_server(world)
     with open_server(world.server) as server, pytest.raises(Exception, match="7"):
         plan_amendment(server, changed_file(server.federation, minimum=7))
+
+
+def test_more_colluders_than_a_sum_can_hide_from(study: tuple[World, Everything]) -> None:
+    """Two of three collude: every sum would be that of one honest member."""
+    world, _ = study
+    with pytest.raises(GraphPolicyError, match="would show what one honest member reports"):
+        amend_server(world, colluding=0.4, dropout=0.0)
+    with open_server(world.server) as server:
+        assert server.federation.version == 1
+    # A server that makes the amendment all the same finds nobody who takes it over.
+    with open_server(world.server) as server:
+        changed = changed_file(server.federation, colluding=0.4, dropout=0.0)
+        late = next_version(server.federation, changed, 2, server.identity)
+        document = server.enrol(afresh=True)
+    with (
+        open_client(world.client("aarhus")) as client,
+        pytest.raises(GraphPolicyError, match="would show what one honest member reports"),
+    ):
+        client.join(late, document)
+
+
+def test_more_colluders_ask_those_who_are_too_few_in_every_sum(tmp_path: Path) -> None:
+    """Lists have suspended one and let it come back; four in every sum were enough before."""
+    world = World(tmp_path, FIVE).set_up(federation_file()).fill()
+    world.round()
+    world.enrol(suspend=["evora"])
+    world.enrol(resume=["evora"])
+    with open_server(world.server) as server:
+        changed = changed_file(server.federation, colluding=0.3)
+        plan = plan_amendment(server, changed)
+        assert plan.joined.asked() == list(FIVE[:4])
+        assert any("from 2 holds for what is reported" in line for line in plan.consequences)
+    made = amend_server(world, colluding=0.3)
+    with (
+        open_client(world.client("aarhus")) as client,
+        pytest.raises(AloneError, match="took part under every list since round 1"),
+    ):
+        client.join(made.file, made.document)
+
+
+def test_more_colluders_after_a_commit_ask_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path, FIVE).set_up(federation_file()).fill()
+    world.round()
+    world.enrol(suspend=["evora"])
+    world.enrol(resume=["evora"])
+    world.round()
+    with open_server(world.server) as server:
+        plan = plan_amendment(server, changed_file(server.federation, colluding=0.3))
+        assert plan.joined.asked() == []
+    amend_all(world, colluding=0.3)
+    assert world.round()["kind"] == "full"
+    world.check_audits()
+
+
+def test_more_colluders_ask_newcomers_who_are_too_few_now(tmp_path: Path) -> None:
+    """Three newcomers were enough to hide each other from one; they are not counted yet."""
+    world = World(tmp_path, FIVE).set_up(federation_file()).fill()
+    world.round()
+    new = ("faro", "ghent", "horsens")
+    wider = world.with_others(*new)
+    wider.enrol({name: wider.make_client(name) for name in new})
+    with open_server(world.server) as server:
+        plan = plan_amendment(server, changed_file(server.federation, colluding=0.3))
+        assert plan.joined.asked() == list(new)
+        assert any("by the amended policy too few" in line for line in plan.joined.will_show())
+    made = amend_server(world, colluding=0.3)
+    with (
+        open_client(wider.client("faro")) as client,
+        pytest.raises(AloneError, match="3 new members join with list 2, fewer than 5"),
+    ):
+        client.join(made.file, made.document)
 
 
 # -- newcomers, crashes, recoveries ------------------------------------------------------------

@@ -19,6 +19,8 @@ from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError
 from fedforget.parties.server_party import open_server
+from fedforget.parties.store import EncodedIds
+from fedforget.parties.suppression import SuppressionList
 from fedforget.protocol.errors import ForkError
 
 RESTORED = r"it was restored from a backup\. Run `server recover`"
@@ -103,6 +105,82 @@ def test_a_client_restored_from_a_backup(world: World, elsewhere: bool) -> None:
         assert world.round()["model"] == fresh_digest(kept(*GONE))
     world.check_sums()
     world.check_audits()
+
+
+@pytest.mark.parametrize("erases", ["forget", "sync", "leave"])
+def test_a_kill_before_the_list_was_settled_and_then_a_restore(
+    world: World, monkeypatch: pytest.MonkeyPatch, erases: str
+) -> None:
+    """The restored store knows nothing of the erasure: the list must not forget it, too."""
+    with open_client(world.client("aarhus")) as party:
+        party.set_suppression(path=world.folder / "safe.sqlite")
+    world.back_up("aarhus")
+    kept = [row for row in range(20) if f"A-{row}" not in GONE]
+    export = write_npz(
+        world.folder / "export.npz", [f"A-{row}" for row in kept], values_of(20, 0)[kept]
+    )
+    with open_client(world.client("aarhus")) as party, monkeypatch.context() as patch:
+        patch.setattr(SuppressionList, "settle", _killed)
+        erase = {
+            "forget": lambda: party.forget(GONE),
+            "sync": lambda: party.sync(table(export)),
+            "leave": lambda: party.leave(),
+        }
+        with pytest.raises(KeyboardInterrupt):
+            erase[erases]()
+    gone = set(GONE) if erases != "leave" else {f"A-{row}" for row in range(20)}
+    assert not gone & world.held("aarhus")
+    world.restore("aarhus")
+    with open_client(world.client("aarhus")) as party:
+        assert set(party.held_though_forgotten()) == gone
+        assert party.status()["ids_suppressed"] == len(gone)
+        assert party.recover()["records_forgotten_again"] == len(gone)
+        assert party.audit().passed
+    assert not gone & world.held("aarhus")
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_kill_before_the_store_has_erased_anything(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is not an older one, and says that nothing was erased."""
+    with open_client(world.client("aarhus")) as party:
+        party.set_suppression(path=world.folder / "safe.sqlite")
+    begin = SuppressionList.begin_forgetting
+
+    def begin_and_die(self: SuppressionList, ids: EncodedIds, request: str) -> None:
+        begin(self, ids, request)
+        raise KeyboardInterrupt
+
+    with open_client(world.client("aarhus")) as party, monkeypatch.context() as patch:
+        patch.setattr(SuppressionList, "begin_forgetting", begin_and_die)
+        patch.setattr(SuppressionList, "settle", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            party.forget(GONE)
+    assert set(GONE) <= world.held("aarhus")
+    with open_client(world.client("aarhus")) as party:
+        assert party.status()["ids_suppressed"] == 0
+        assert party.audit().passed
+
+
+def test_nothing_is_imported_into_a_directory_that_was_restored(world: World) -> None:
+    """Though the new records have nothing to do with those who were forgotten."""
+    with open_client(world.client("aarhus")) as party:
+        party.set_suppression(path=world.folder / "safe.sqlite")
+    world.back_up("aarhus")
+    world.forget("aarhus", GONE)
+    world.restore("aarhus")
+    export = write_npz(world.folder / "export.npz", ["N-1"], values_of(1, 99))
+    with open_client(world.client("aarhus")) as party:
+        for again in (False, True):
+            with pytest.raises(ClientError, match="3 of the records that are held were forgotten"):
+                party.import_table(table(export), again=again)
+        assert len(party.store) == 20
+        party.recover()
+        assert party.import_table(table(export))["added"] == 1
 
 
 def test_a_backup_from_before_the_list_was_moved(world: World) -> None:

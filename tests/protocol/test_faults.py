@@ -31,7 +31,7 @@ def test_a_flaw_shows(name: str) -> None:
     flaw = FLAWS[name]
     # Where to begin is written down with the flaw, so that this does not take long.
     for seed in range(flaw.seed, flaw.seed + 150):
-        outcome = run(seed, flaw.parties, flaw.faults, flaw.trouble, flaw.lying)
+        outcome = run(seed, flaw.parties, flaw.faults, flaw.trouble, flaw.lying, flaw.amending)
         if outcome.violation is not None and any(one in outcome.violation for one in flaw.shows):
             return
     pytest.fail(f"nobody has noticed a party that {name}")

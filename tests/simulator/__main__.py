@@ -25,6 +25,13 @@ LISTS = (
     "lists", "joined together", "joined alone", "wanted to leave together", "wanted to leave alone",
     "suspended", "unsuspended", "gone", "empty epochs",
 )  # fmt: skip
+AMENDMENTS = (
+    "amendments", "amendments in the middle of a round", "amendments with other bins",
+    "amendments with more colluders", "amendments with fewer colluders", "server amend --restore",
+    "rounds committed after an amendment",
+    "amendments of a lying server", "amendments told in two versions",
+    "amendments that change the members", "rounds of a lying server after an amendment",
+)  # fmt: skip
 LIES = (
     "attempts of a lying server", "rounds committed by a lying server",
     "sums that show, to a lying server", "notices hidden", "forged notices", "replayed lies",
@@ -81,9 +88,10 @@ def campaign(seeds: range, jobs: int, console: Console) -> int:
     _show(console, "Faults injected", tally, faults)
     _show(console, "Taken back, and the commands that followed", tally, (*TAKEN_BACK, *COMMANDS))
     _show(console, "Membership", tally, LISTS)
+    _show(console, "Amendments", tally, AMENDMENTS)
     _show(console, "Lies", tally, LIES)
     _show_spoilers(console, tally)
-    shown = {*faults, *TAKEN_BACK, *COMMANDS, *LISTS, *LIES}
+    shown = {*faults, *TAKEN_BACK, *COMMANDS, *LISTS, *AMENDMENTS, *LIES}
     rest = sorted(kind for kind in tally if kind not in shown and not _is_spoiler(kind))
     _show(console, "What else happened", tally, tuple(rest))
     _conclude(console, tally, len(seeds), seconds, len(violations))

@@ -14,8 +14,10 @@ from fedforget.protocol.client_ledger import ClientLedger, Event, Followed, Lock
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.client_stages import ClientStage, ClientStep, Consented, Sent, Shared
 from fedforget.protocol.errors import AloneError, Finding, OlderDirectoryError, ProtocolError
+from fedforget.protocol.federation import Federation
 from fedforget.protocol.history import Place
 from fedforget.protocol.masks import AttemptSecrets, View, self_mask
+from fedforget.protocol.membership import SignedMembership
 from fedforget.protocol.messages import (
     Body,
     Context,
@@ -254,6 +256,25 @@ class KeepsItsLedgerToItself(ClientHost):
     quiet = True
 
 
+class KeepsItsBaseInOtherBins(ClientHost):
+    """Takes for its base what was counted of it before an amendment, in whatever bins."""
+
+    def amend(self, version: Federation, *signed: SignedMembership) -> None:
+        before = self.ledger
+        super().amend(version, *signed)
+        assert before is not None
+        assert self.ledger is not None
+        self._store_ledger(with_fields(self.ledger, base=before.base))
+
+
+class RunsOnAfterAnAmendment(ServerHost):
+    """Goes on with rounds of changes, and adds them to what was counted in other bins."""
+
+    def amend(self, version: Federation, signed: SignedMembership) -> None:
+        super().amend(version, signed)
+        self.store = replace(self.store, ledger=with_fields(self.store.ledger, full_due=False))
+
+
 class SendsBeforeItStores(ClientHost):
     """Sends the answer first; a kill in between leaves it with the directory of before."""
 
@@ -379,6 +400,7 @@ class Flaw:
     faults: Mapping[str, float] = field(default_factory=dict)
     trouble: str | None = None
     seed: int = 0
+    amending: bool = False
 
 
 _EXPOSED = ("must be in it", "follows from the sums that show")
@@ -464,6 +486,14 @@ FLAWS = {
         _SUM,
         faults={"server_killed_before_sending": 0.08},
         seed=35,
+    ),
+    "keeps its base in other bins": Flaw(
+        Parties(client_host=KeepsItsBaseInOtherBins), ("in other bins for its base",), amending=True
+    ),
+    "runs on after an amendment": Flaw(
+        Parties(server_host=RunsOnAfterAnAmendment),
+        ("refused an honest message", *_SUM),
+        amending=True,
     ),
     "recovers without a full round": Flaw(
         Parties(server_host=RecoversWithoutAFullRound), _SUM, trouble="server restored", seed=15

@@ -39,9 +39,11 @@ class Data(ABC):
     levels : the grid's bins along each feature.
     forgotten : ids that each client has erased and not imported again, as its operator knows them.
     requests : the number of the request that erased each of these ids.
+    has_other_bins : whether an amendment may let clients report in other bins.
     """
 
     levels: tuple[int, ...]
+    has_other_bins = False
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -52,7 +54,8 @@ class Data(ABC):
         self._next_id = 0
 
     @abstractmethod
-    def current(self, name: str) -> Histogram: ...
+    def current(self, name: str, report: bytes = b"") -> Histogram:
+        """What a client reports now; ``report`` says in which bins."""
 
     @abstractmethod
     def enrol(self, name: str) -> int:
@@ -62,7 +65,7 @@ class Data(ABC):
     def new_model(self) -> Model: ...
 
     @abstractmethod
-    def fresh_digest(self, names: tuple[str, ...]) -> bytes:
+    def fresh_digest(self, names: tuple[str, ...], report: bytes = b"") -> bytes:
         """Digest of a fresh fit on the data of these clients."""
 
     @abstractmethod
@@ -140,6 +143,8 @@ class Data(ABC):
 class DrawnData(Data):
     """Records at few points, so that clients share some and changes cancel."""
 
+    has_other_bins = True
+
     def __init__(self, rng: Random) -> None:
         super().__init__(rng)
         n_features = rng.randint(1, 2)
@@ -165,18 +170,22 @@ class DrawnData(Data):
         point = self.rng.choice(sorted(used) if full else self._pool)
         return point, self.rng.randint(1, 9)
 
-    def current(self, name: str) -> Histogram:
+    def current(self, name: str, report: bytes = b"") -> Histogram:
+        # Other bins are the same ones, all of them moved by one or more.
+        moved = len(report)
         counts: Counter[tuple[int, ...]] = Counter()
         for point, count in self._records[name].values():
-            counts[point] += count
+            pairs = zip(point, self.levels, strict=True)
+            counts[tuple((at + moved) % level for at, level in pairs)] += count
         points = np.array(list(counts), dtype=np.int64).reshape(len(counts), len(self.levels))
         return Histogram.of(points, np.array(list(counts.values()), dtype=np.int64))
 
     def new_model(self) -> Model:
         return DigestOnly()
 
-    def fresh_digest(self, names: tuple[str, ...]) -> bytes:
-        total = Histogram.sum(len(self.levels), map(self.current, names))
+    def fresh_digest(self, names: tuple[str, ...], report: bytes = b"") -> bytes:
+        each = (self.current(name, report) for name in names)
+        total = Histogram.sum(len(self.levels), each)
         return DigestOnly().follow(total, None)
 
 
@@ -223,7 +232,7 @@ class RecordData(Data):
     def _drawn(self, name: str) -> Any:
         return tuple(self.rng.random() for _ in self.levels)
 
-    def current(self, name: str) -> Histogram:
+    def current(self, name: str, report: bytes = b"") -> Histogram:
         client = self._federation.clients.get(name)
         if client is None:
             return Histogram(len(self.levels))
@@ -238,7 +247,7 @@ class RecordData(Data):
     def new_model(self) -> Model:
         return Replayed(self._config)
 
-    def fresh_digest(self, names: tuple[str, ...]) -> bytes:
+    def fresh_digest(self, names: tuple[str, ...], report: bytes = b"") -> bytes:
         federation = LocalFederation(self._config, self._root)
         _learn_at(federation, {name: self._records[name] for name in names})
         digest = self._config.model_digest(federation.aggregate, federation.model)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
+from random import Random
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.client_ledger import leavers_since, opened_since
@@ -32,6 +34,7 @@ from fedforget.protocol.errors import (
 )
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy, PolicyError
+from fedforget.protocol.history import walk
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SERVER, Membership, SignedMembership
 from fedforget.protocol.messages import Context, Kind, Letter, Payload, Present
@@ -44,6 +47,7 @@ from fedforget.protocol.server_stages import (
     Masking,
     Outgoing,
 )
+from simulator.amending import AmendmentPlans
 from simulator.data import Data, DrawnData, RecordData
 from simulator.faults import Fate, KilledError, Rates, ViolationError
 from simulator.hosts import Answer, ClientHost
@@ -94,7 +98,13 @@ def draw_policy(rng, n: int) -> Policy:  # type: ignore[no-untyped-def]
 class HonestWorld:
     """Clients, a server, and a network between them."""
 
-    def __init__(self, fate: Fate, parties: Parties, trouble: str | None = None) -> None:
+    def __init__(
+        self,
+        fate: Fate,
+        parties: Parties,
+        trouble: str | None = None,
+        plans: Random | None = None,
+    ) -> None:
         self._parties = parties
         rng = self.rng = fate.rng
         self.fate = fate
@@ -106,7 +116,7 @@ class HonestWorld:
         identity = Identity(rng.randbytes(32))
         roll = rng.random()
         n_clients = 40 if roll < 0.001 else 12 if roll < 0.03 else rng.choice(SIZES)
-        self.federation = Federation(
+        federation = Federation(
             identifier=rng.randbytes(16),
             configuration=rng.randbytes(32),
             server_key=identity.public,
@@ -115,13 +125,15 @@ class HonestWorld:
             policy=draw_policy(rng, n_clients),
         )
         self.members = Members(
-            identity, self.federation, self.data, rng, self._new_host, max(8, n_clients)
+            identity, federation, self.data, rng, self._new_host, max(8, n_clients)
         )
+        other_bins = self.data.has_other_bins
+        self._plans = None if plans is None else AmendmentPlans(plans, other_bins=other_bins)
         self.truth = Truth(self.data, self.members)
-        self.view = ServerView(self.federation)
+        self.view = ServerView(federation)
         signed = self.members.first(n_clients)
         self.server = parties.server_host(
-            identity, self.federation, signed, self.data, fate, parties.server
+            identity, federation, signed, self.data, fate, parties.server
         )
         self.members.publish(signed)
         self.trouble = trouble or rng.choice((*TROUBLES[:2], *TROUBLES))
@@ -167,7 +179,7 @@ class HonestWorld:
         host = self._parties.client_host(
             name,
             identity,
-            self.federation,
+            replace(self.federation, earlier=()),
             self.data,
             self.fate,
             self._client_answers,
@@ -175,6 +187,11 @@ class HonestWorld:
         )
         host.alone = name in self._alone
         return host
+
+    @property
+    def federation(self) -> Federation:
+        """In the version that people have seen last."""
+        return self.members.federation
 
     @property
     def membership(self) -> Membership:
@@ -212,6 +229,8 @@ class HonestWorld:
             self._make_trouble()
         except KilledError as killed:
             self._log(str(killed))
+        if self._plans is not None and self._plans.due(self.network.clock):
+            self._amend(self._plans)
         self._clients_live()
         self._server_lives()
         if self.truth.check_store(self.server.store):
@@ -220,6 +239,7 @@ class HonestWorld:
     def _committed(self) -> None:
         self._log(f"committed round {self.truth.state.round}: {self.truth.state.survivors}")
         self.fate.tally["rounds committed"] += 1
+        self.fate.tally["rounds committed after an amendment"] += bool(self.federation.earlier)
         self.truth.histories.check(list(self.members.hosts.values()))
 
     # -- messages ------------------------------------------------------------------------------
@@ -368,8 +388,14 @@ class HonestWorld:
                 self._log(f"{host.name} killed, until {host.away}")
             elif host.stopped is not None and rng.random() < 0.05:
                 self._recover(host)
-            elif self.members.behind(host) and rng.random() < 0.4:
+            elif self.members.behind(host) and self._comes_to_it():
                 self._catch_up(host)
+
+    def _comes_to_it(self) -> bool:
+        """Whether an operator takes over now what is new."""
+        if self._plans is None:
+            return self.rng.random() < 0.4
+        return self._plans.rng.random() < self._plans.lateness
 
     def _bring_back(self, host: ClientHost) -> None:
         self._catch_up(host)
@@ -380,7 +406,7 @@ class HonestWorld:
     def _catch_up(self, host: ClientHost) -> None:
         """Take lists over; a client that was restored may have to hear of commits first."""
         try:
-            self.members.catch_up(host)
+            self.members.catch_up(host, files=1.0 if self._plans is None else self._plans.files)
         except AloneError as error:
             # Its operator accepts what the list shows: all that it has if others of its group were
             # taken off, its change if others were suspended.
@@ -461,6 +487,33 @@ class HonestWorld:
         self.fate.tally["servers restored"] += 1
         self._log(f"server restored to round {self.server.store.ledger.place.round}")
 
+    def _amend(self, plans: AmendmentPlans) -> None:
+        """``server amend``, at any moment: an attempt under way is lost."""
+        latest, ledger = self.members.latest, self.server.store.ledger
+        if self._server_behind or latest.suspended or self.membership is not latest:
+            return
+        signed = self.members.amending(
+            ledger.place,
+            leavers=[leavers_since(ledger.place, ledger.lock)],
+            opened=opened_since(ledger.place, ledger.lock),
+        )
+        # Whoever has erased its records to leave cannot report in other bins.
+        leaving = any(host.leaving and not host.left for host in self._hosts)
+        before, epoch = self.federation, signed.membership.epoch
+        version = plans.version_after(before, epoch, len(latest), same_bins=leaving)
+        tally = self.fate.tally
+        tally["amendments"] += 1
+        tally["amendments in the middle of a round"] += not self._server_idle
+        tally["amendments with other bins"] += version.report != before.report
+        more = version.policy.colluders(len(latest)) - before.policy.colluders(len(latest))
+        tally["amendments with more colluders"] += more > 0
+        tally["amendments with fewer colluders"] += more < 0
+        self._again = 0
+        self.server.amend(version, signed)
+        self.members.amend(signed, version)
+        self.view.amended(version)
+        self._log(f"epoch {epoch} amends the federation: {version.policy}, bins {version.report!r}")
+
     def _lose_directory(self, host: ClientHost) -> None:
         """The key is lost with the directory: a new list gives the name a new key."""
         if self._server_idle:
@@ -525,6 +578,12 @@ class HonestWorld:
 
     def _ask(self) -> None:
         self._complained = False
+        if self.server.federation != self.federation:
+            # Members say that the server has an earlier version: its operator knows the command.
+            self.server.take_back(self.federation)
+            self.server.start()
+            self.fate.tally["server amend --restore"] += 1
+            self._log("server amend --restore")
         question = self.server.running.ask()
         self._stage_since = self.network.clock
         self._asked = [Outgoing(name, question) for name in self.membership.position]
@@ -715,6 +774,8 @@ class HonestWorld:
     def _leave(self, name: str, *, alone: bool) -> None:
         host = self.members.hosts[name]
         if host.process is not None and not host.leaving and host.stopped is None:
+            if host.ledger is not None and host.ledger.base is None and not alone and self._plans:
+                return
             host.leave(alone=alone)
             self._log(f"{name} wants to leave{' alone' if alone else ''}")
 
@@ -767,6 +828,8 @@ class HonestWorld:
         self._changing, self._returning = 0.0, 1.0
         self._rounds_left = 0
         self._trouble_left = 0
+        if self._plans is not None:
+            self._plans.moments, self._plans.lateness, self._plans.files = [], 1.0, 1.0
         if self.server.process is None:
             self.server.start()
         for _ in range(2 * len(self.membership) + 12):
@@ -843,6 +906,8 @@ class HonestWorld:
 
     def _whole(self) -> bool:
         """Whether everybody who can be is counted with what it has now."""
+        if self.server.store.ledger.full_due or any(map(self.members.behind, self._hosts)):
+            return False
         return all(self._is_counted(host) for host in self._hosts)
 
     def _is_counted(self, host: ClientHost) -> bool:
@@ -852,7 +917,7 @@ class HonestWorld:
         counted = self.truth.state.counted.get(host.name)
         if counted is None:
             return False
-        return host.leaving or counted.histogram == self.data.current(host.name)
+        return host.leaving or counted.histogram == host.current
 
     def _check_whole(self) -> None:
         names = tuple(sorted(self.truth.state.counted))
@@ -861,12 +926,14 @@ class HonestWorld:
         plain = not self._spoiler and not any(self.members.hosts[name].leaving for name in names)
         plain = plain and not set(names) & self.members.latest.suspended
         if plain:
-            total = Histogram.sum(len(self.data.levels), map(self.data.current, names))
+            each = (self.members.hosts[name].current for name in names)
+            total = Histogram.sum(len(self.data.levels), each)
             if self.server.store.aggregate != total:
                 raise ViolationError("after the last round the aggregate is not everybody's data")
-            if self.server.store.model != self.data.fresh_digest(names):
+            if self.server.store.model != self.data.fresh_digest(names, self.federation.report):
                 raise ViolationError("after the last round the model is not that of a fresh fit")
         self.truth.histories.check(list(self.members.hosts.values()))
+        self._check_notices_stay_valid()
         hosts = self.members.hosts
         alone = {
             name
@@ -878,6 +945,21 @@ class HonestWorld:
             shows_whole=alone | self.members.gone,
             shows_change=self.members.suspended_once | self._change_shows,
         )
+
+    def _check_notices_stay_valid(self) -> None:
+        """What receipts hold, of any version, is valid for everybody who keeps it."""
+        for host in self._hosts:
+            if host.troubled or self._server_was_restored or host.ledger is None or host.left:
+                continue
+            letters = [data for _, data in host.directory.notices]
+            try:
+                place = walk(host.directory.memberships, letters, host.federation)
+            except ProtocolError as error:
+                raise ViolationError(
+                    f"{host.name} keeps a commit that is not valid any more: {error}"
+                ) from error
+            if place != host.ledger.place:
+                raise ViolationError(f"{host.name} stands at another commit than those it keeps")
 
     def _summary(self) -> None:
         if self._mischief is not None and self._mischief.done:

@@ -13,13 +13,16 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as with_fields
 
 from fedforget.clustering.histogram import Histogram
+from fedforget.parties.amended_clients import ledger_after
+from fedforget.parties.amendments import check_lists_of
+from fedforget.parties.federation_file import FederationFileError
 from fedforget.protocol.client_ledger import ClientLedger, Followed, Leaving, dump, load
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.client_stages import ClientStep
-from fedforget.protocol.errors import OlderDirectoryError, ProtocolError
+from fedforget.protocol.errors import ForkError, OlderDirectoryError, ProtocolError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.history import link_of
-from fedforget.protocol.joining import check_adoption, joins_alone
+from fedforget.protocol.joining import check_adoption, check_amended_adoption, joins_alone
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.memory import freeze, thaw
@@ -36,6 +39,7 @@ class Directory:
 
     ledger: ClientLedger | None
     lists: tuple[SignedMembership, ...]
+    federation: Federation
     notices: tuple[tuple[int, bytes], ...] = ()
 
     @property
@@ -68,7 +72,7 @@ class ClientHost:
 
     Parameters
     ----------
-    name, identity, federation : as for a client.
+    name, identity, federation : as for a client; the federation may be amended later.
     data : gives the histogram that it would like to be counted with.
     fate : decides where it dies, and is the source of its random bytes.
     observe : called with every answer before it leaves.
@@ -100,8 +104,7 @@ class ClientHost:
     ) -> None:
         self.name = name
         self.identity = identity
-        self.federation = federation
-        self.directory = Directory(None, ())
+        self.directory = Directory(None, (), federation)
         self.process: ClientSide | None = None
         self.away = 0
         self.alone = False
@@ -114,6 +117,11 @@ class ClientHost:
         self._fate = fate
         self._observe = observe
         self._taken: Histogram | None = None
+
+    @property
+    def federation(self) -> Federation:
+        """In the version that it knows."""
+        return self.directory.federation
 
     @property
     def ledger(self) -> ClientLedger | None:
@@ -151,8 +159,13 @@ class ClientHost:
         if memory is not None:
             thaw(self.process, memory)
 
+    @property
+    def current(self) -> Histogram:
+        """What it has now, in the bins of the version that it knows."""
+        return self._data.current(self.name, self.federation.report)
+
     def _take(self) -> Histogram:
-        self._taken = self._data.current(self.name)
+        self._taken = self.current
         return self._taken
 
     def kill(self) -> None:
@@ -178,6 +191,37 @@ class ClientHost:
         elif self.ledger is not None:
             alone = joins_alone(self.name, membership, self.ledger, self.alone)
             self._store_ledger(with_fields(self.ledger, joins_alone=alone))
+
+    def amend(self, version: Federation, *signed: SignedMembership) -> None:
+        """Take the next version over, with the lists that come with it, or refuse it.
+
+        As ``ClientParty.join`` does: what it is judged by is the real thing.
+        """
+        ours, lists, ledger = self.federation, self.directory.memberships, self.ledger
+        assert ledger is not None
+        if version.earlier[-1:] != (ours.version,):
+            raise ForkError("the version does not follow the one that is known here")
+        new = [one.check(ours.server_key, ours.identifier) for one in signed]
+        known = replace(version, earlier=(*ours.earlier, ours.version))
+        try:
+            check_lists_of(known, lists, new, ledger.place)  # type: ignore[arg-type]
+        except FederationFileError as error:
+            raise ForkError(str(error)) from None
+        check_amended_adoption(
+            self.name, self.identity, ours, known, lists, new or lists[-1:], ledger, self.alone
+        )
+        membership = (*lists, *new)[-1]
+        if known.report != ours.report:
+            ledger = ledger_after(ledger, len(known.levels), membership)
+        alone = joins_alone(self.name, membership, ledger, self.alone)
+        self.directory = replace(
+            self.directory,
+            federation=known,
+            lists=(*self.directory.lists, *signed),
+            ledger=with_fields(ledger, joins_alone=alone),
+        )
+        if self.process is not None:
+            self.start()
 
     def leave(self, *, alone: bool) -> None:
         """Its operator wants it to leave."""
@@ -283,6 +327,7 @@ class ServerStore:
 
     ledger: ServerLedger
     lists: tuple[SignedMembership, ...]
+    federation: Federation
     aggregate: Histogram | None
     model: bytes
     notices: tuple[bytes, ...] = field(default=())
@@ -305,15 +350,19 @@ class ServerHost:
         party: type[ServerSide] = ServerSide,
     ) -> None:
         self.identity = identity
-        self.federation = federation
         empty = Histogram(len(federation.levels))
         model = data.new_model().follow(empty, None)
-        self.store = ServerStore(ServerLedger(), (signed,), empty, model)
+        self.store = ServerStore(ServerLedger(), (signed,), federation, empty, model)
         self.process: ServerSide | None = None
         self._data = data
         self._fate = fate
         self._party = party
         self._model: Model = data.new_model()
+
+    @property
+    def federation(self) -> Federation:
+        """In the version that it knows."""
+        return self.store.federation
 
     def start(self) -> None:
         """Begin a new process with what is stored."""
@@ -353,6 +402,19 @@ class ServerHost:
         if full_due:
             self.running.ledger = with_fields(self.running.ledger, full_due=True)
         self._stored([], lists=(*self.store.lists, signed))
+
+    def amend(self, version: Federation, signed: SignedMembership) -> None:
+        """The operator's command, which another process carries out: an attempt is lost."""
+        self.kill()
+        ledger = with_fields(self.store.ledger, full_due=self.store.ledger.place.round > 0)
+        lists = (*self.store.lists, signed)
+        self.store = replace(self.store, ledger=ledger, lists=lists, federation=version)
+
+    def take_back(self, version: Federation) -> None:
+        """``server amend --restore``: a version that was made before this server was restored."""
+        self.kill()
+        ledger = with_fields(self.store.ledger, full_due=True)
+        self.store = replace(self.store, ledger=ledger, federation=version)
 
     def commit(self) -> list[Outgoing]:
         """Take the result over: ledger, aggregate, model and notice change together."""

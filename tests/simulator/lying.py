@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from fedforget.protocol.client_ledger import Followed, leavers_since
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.graph import Graph
+from fedforget.protocol.graph import Graph, Policy, PolicyError
 from fedforget.protocol.history import Place, counted_after, place_of
 from fedforget.protocol.keys import Agreement, Identity
 from fedforget.protocol.membership import EVERYONE, SERVER, Membership, SignedMembership
@@ -47,6 +47,7 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.rules import requirements
 from fedforget.protocol.shares import HASH_BYTES
+from simulator.amending import AmendmentPlans
 from simulator.data import DrawnData
 from simulator.faults import Fate, Rates
 from simulator.honest import SIZES, draw_policy
@@ -101,7 +102,13 @@ class Line:
 class LyingWorld:
     """Honest clients, a lying server, and its accomplices."""
 
-    def __init__(self, fate: Fate, parties: Parties, trouble: str | None = None) -> None:
+    def __init__(
+        self,
+        fate: Fate,
+        parties: Parties,
+        trouble: str | None = None,
+        plans: Random | None = None,
+    ) -> None:
         del trouble
         self.fate = fate
         fate.rates = Rates()
@@ -109,6 +116,7 @@ class LyingWorld:
         self.trace: list[str] = []
         self._parties = parties
         self._data = DrawnData(self.rng)
+        self._plans = None if plans is None else AmendmentPlans(plans, other_bins=True)
         self._identity = Identity(self.rng.randbytes(32))
         n_clients = 12 if self.rng.random() < 0.03 else self.rng.choice(SIZES)
         self.federation = Federation(
@@ -119,6 +127,7 @@ class LyingWorld:
             first_capacity=self.rng.randint(1, 4),
             policy=draw_policy(self.rng, n_clients),
         )
+        self._versions = {self.federation.configuration: self.federation}
         self._alone: set[str] = set()
         self.members = Members(
             self._identity,
@@ -164,7 +173,7 @@ class LyingWorld:
         host = self._parties.client_host(
             name,
             identity,
-            self.federation,
+            changed(self.members.federation, earlier=()),
             self._data,
             self.fate,
             self._client_answers,
@@ -222,6 +231,8 @@ class LyingWorld:
             self._take_back: 1,
             self._let_leave: 1,
         }
+        if self._plans is not None:
+            moves[self._amend] = 3
         return self.rng.choices(list(moves), list(moves.values()))[0]
 
     def _ask(self, name: str, data: bytes) -> Body | None:
@@ -278,7 +289,9 @@ class LyingWorld:
         self._hides = True
         self._tell("plots")
         self._tell_attempt(*self._draw_context(straight=True))
-        if self.rng.random() < 0.8:
+        if self._plans is not None and self._plans.rng.random() < 0.5:
+            self._amend(straight=True)
+        elif self.rng.random() < 0.8:
             self._make_list(straight=True)
         self._adopt_late()
         self._drops = self.rng.choice((0, 1))
@@ -345,16 +358,17 @@ class LyingWorld:
         straight = straight or rng.random() < 0.7
         membership = self.members.latest if straight else rng.choice(held)
         place = self._places[-1] if straight else rng.choice(self._places)
-        kind = self._draw_kind(membership, place)
+        version = self._draw_version(membership)
+        kind = self._draw_kind(membership, place, version.policy)
         leavers = self._leavers(membership, place)
         # A client that was taken back may be asked for the same number twice.
         again = rng.random() < 0.05 and self._attempt > 0
         self._attempt += not again
         full = membership.capacity
-        least = min(self.federation.first_capacity, 2 * full)
+        least = min(version.first_capacity, 2 * full)
         context = Context(
             federation=self.federation.identifier,
-            configuration=self.federation.configuration,
+            configuration=version.configuration,
             membership=membership.digest,
             epoch=membership.epoch,
             last=place.link,
@@ -370,13 +384,26 @@ class LyingWorld:
         )
         return context, membership, leavers
 
-    def _draw_kind(self, membership: Membership, place: Place) -> Kind:
+    def _draw_version(self, membership: Membership) -> Federation:
+        """A version that somebody with this list knows, mostly."""
+        if self._plans is None:
+            return self.federation
+        rng = self._plans.rng
+        if rng.random() < 0.08:
+            return rng.choice(list(self._versions.values()))
+        held = [one.federation for one in self._honest if one.membership == membership]
+        # What most of them know is what a round can come of.
+        known = [one.configuration for one in held] or [self.members.federation.configuration]
+        often = max(known, key=known.count) if rng.random() < 0.7 else rng.choice(known)
+        return self._versions[often]
+
+    def _draw_kind(self, membership: Membership, place: Place, policy: Policy) -> Kind:
         """A kind that clients may accept, mostly."""
         kinds: list[Kind] = ["full", "delta"]
         if self.rng.random() < 0.9:
             for kind in ("full", "delta"):
                 try:
-                    requirements(kind, membership, place.counted or {}, self.federation.policy)  # type: ignore[arg-type]
+                    requirements(kind, membership, place.counted or {}, policy)  # type: ignore[arg-type]
                 except ProtocolError:
                     kinds.remove(kind)  # type: ignore[arg-type]
         return self.rng.choice(kinds or ["full"])
@@ -399,6 +426,9 @@ class LyingWorld:
 
     def _another(self, context: Context) -> Context:
         """The same attempt, told otherwise."""
+        if self._plans is not None and self._plans.rng.random() < 0.3:
+            version = self._plans.rng.choice(list(self._versions.values()))
+            return replace(context, configuration=version.configuration)
         match self.rng.randrange(4):
             case 0:
                 return replace(context, salt=self.rng.randbytes(16))
@@ -486,7 +516,7 @@ class LyingWorld:
         self._told(line, "sharers", self._deliver)
 
     def _graph(self, line: Line) -> Graph:
-        n, policy = len(line.membership), self.federation.policy
+        n, policy = len(line.membership), self._versions[line.context.configuration].policy
         return Graph.of(line.context.digest, line.roster, n, policy)
 
     def _deliver(self, line: Line) -> None:
@@ -583,6 +613,8 @@ class LyingWorld:
         ]
         if followed:
             self._tell("rounds committed by a lying server")
+            amended = bool(self._versions[line.context.configuration].earlier)
+            self._tell("rounds of a lying server after an amendment", amended)
             self._commits.setdefault(place.link, (place, line.context.last, letter))
             self._places.append(self._commits[place.link][0])
 
@@ -669,6 +701,9 @@ class LyingWorld:
             for host in self._honest
             if host.process is not None and not host.leaving and host.ledger is not None
         ]
+        if self._plans is not None:
+            # Whoever does not know what is counted of it must wait for a full round.
+            able = [host for host in able if host.ledger and host.ledger.base is not None]
         if not able:
             return
         if self.rng.random() < 0.4:
@@ -684,14 +719,56 @@ class LyingWorld:
             if self.members.behind(host):
                 self._adopt(host)
 
-    def _adopt(self, host: ClientHost) -> None:
+    def _adopt(self, host: ClientHost, *, files: float = 0.85) -> None:
         try:
-            self.members.catch_up(host)
-        except ProtocolError as error:
+            self.members.catch_up(host, files=1.0 if self._plans is None else files)
+        except (ProtocolError, PolicyError) as error:
             self._tell(f"list refused: {type(error).__name__}")
             self._log(f"{host.name} refused a list: {error}")
         if host.process is None and host.directory.lists:
             host.start()
+
+    def _amend(self, *, straight: bool = False) -> None:
+        """The next version, told as it is, in two ways, or with a list that changes the members.
+
+        ``straight`` if everybody is to go on with it, and with rounds of changes at once.
+        """
+        assert self._plans is not None
+        rng, latest = self._plans.rng, self.members.latest
+        if not any(host.membership == latest for host in self._honest):
+            return
+        same_bins = straight
+        straight = straight or rng.random() < 0.3
+        if rng.random() < 0.15 and not straight:
+            signed = self._drawn_list()
+            self._tell("amendments that change the members")
+        else:
+            honest = straight or rng.random() < 0.95
+            place = self._places[-1] if honest else rng.choice(self._places)
+            ledgers = (host.ledger for host in self.members.hosts.values())
+            leavers = {leavers_since(one.place, one.lock) for one in ledgers if one is not None}
+            try:
+                signed = self.members.amending(place, leavers=leavers)
+            except ValueError:
+                return
+        if signed is None:
+            return
+        before, epoch, n = self.members.federation, signed.membership.epoch, len(latest)
+        versions = 1 if straight else rng.choice((1, 1, 2))
+        told = [
+            self._plans.version_after(before, epoch, n, same_bins=same_bins)
+            for _ in range(versions)
+        ]
+        for version in told:
+            self._versions[version.configuration] = version
+            self.view.amended(version)
+        self.members.amend(signed, *told)
+        self._tell("amendments of a lying server")
+        self._tell("amendments told in two versions", len(told) > 1)
+        self._log(f"epoch {epoch} amends: {[(one.policy, one.report) for one in told]}")
+        for host in self._honest:
+            if host.name in signed.membership and (straight or rng.random() < 0.8):
+                self._adopt(host, files=1.0 if straight else 0.85)
 
     def _make_list(self, *, straight: bool = False) -> None:
         """A list as people let it pass: who is suspended or dropped was told so when it joined."""
@@ -725,9 +802,8 @@ class LyingWorld:
         place = self._places[-1] if straight else rng.choice(self._places)
         counted = set(place.counted or ()) & set(latest.position)
         # With fewer on the list, fewer may collude.
-        may_drop = self.federation.policy.colluders(len(latest) - 1) >= len(self._colluders) + sum(
-            host.keeps_backups for host in self._honest
-        )
+        fewest = min(one.policy.colluders(len(latest) - 1) for one in self._versions.values())
+        may_drop = fewest >= len(self._colluders) + sum(one.keeps_backups for one in self._honest)
         room = self.members.most - len(latest)
         match rng.randrange(6):
             case 0:

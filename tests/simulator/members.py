@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 from fedforget.protocol.federation import Federation
@@ -24,6 +24,8 @@ class Members:
     published : every list, in the order of their epochs; people have seen them.
     gone : who was taken off a list without having left.
     suspended_once : who was suspended by any list.
+    federation : in the version of the latest list.
+    amendments : the versions that came with a list, by its epoch; a server that lies has several.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class Members:
         self.suspended_once: set[str] = set()
         self.most = most
         self._keeps_the_dropped = keeps_the_dropped
+        self.federation = federation
+        self.amendments: dict[int, list[Federation]] = {}
+        self._amended_from: dict[int, Federation] = {}
         self._server = server
-        self._federation = federation
         self._data = data
         self._rng = rng
         self._new_host = new_host
@@ -94,10 +98,35 @@ class Members:
         drop = set(drop) | {name for name in suspended if name not in counted}
         names = [*(name for name in before.position if name not in drop), *add]
         try:
-            self._federation.policy.check(len(names))
+            self.federation.policy.check(len(names))
         except PolicyError:
             return None
         return self._signed(before, place, names, suspended & set(names), leavers, opened)
+
+    def amending(
+        self,
+        place: Place,
+        *,
+        leavers: Collection[tuple[str, ...]] = (),
+        opened: frozenset[str] = frozenset(),
+    ) -> SignedMembership:
+        """A list of the same members, with which a version comes into force."""
+        membership = next_list(
+            self.latest,
+            place,
+            federation=self.federation.identifier,
+            members=self.latest.members,
+            capacity=self.latest.capacity,
+            leavers=leavers,
+            opened=opened,
+        )
+        return SignedMembership.by(membership, self._server)
+
+    def amend(self, signed: SignedMembership, *versions: Federation) -> None:
+        """Tell everybody of a list that amends the federation; the last version is the true one."""
+        epoch, before = signed.membership.epoch, self.federation
+        self.publish(signed, versions)
+        self._amended_from[epoch] = before
 
     def _signed(
         self,
@@ -111,7 +140,7 @@ class Members:
         membership = next_list(
             before,
             place,
-            federation=self._federation.identifier,
+            federation=self.federation.identifier,
             members=[
                 Member(name, self._identities[name].public.data, name in suspended)
                 for name in names
@@ -122,9 +151,16 @@ class Members:
         )
         return SignedMembership.by(membership, self._server)
 
-    def publish(self, signed: SignedMembership) -> None:
+    def publish(self, signed: SignedMembership, versions: Sequence[Federation] = ()) -> None:
         """Tell everybody of a list, and set up those who are new on it."""
         membership = signed.membership
+        if membership.epoch in self.amendments:
+            # A list in the place of another one brings what comes with it, and nothing else.
+            del self.amendments[membership.epoch]
+            self.federation = self._amended_from[membership.epoch]
+        if versions:
+            self.amendments[membership.epoch] = list(versions)
+            self.federation = versions[-1]
         self.published = [one for one in self.published if one.membership.epoch < membership.epoch]
         if self.published:
             dropped = set(self.latest.position) - set(membership.position)
@@ -140,26 +176,64 @@ class Members:
                 if host is not None:
                     self.hosts[name].troubled = self.hosts[name].alone = True
 
-    def catch_up(self, host: ClientHost, *, only_next: bool = False) -> None:
-        """Let a client take over the lists that it does not know; what it refuses is raised."""
+    def catch_up(self, host: ClientHost, *, only_next: bool = False, files: float = 1.0) -> None:
+        """Let a client take over the lists and versions that it does not know.
+
+        What it refuses is raised.  With probability ``files`` the file of a version is given
+        together with its list, or after it.
+        """
         known = 0 if host.membership is None else host.membership.epoch
         for signed in self.published:
-            if signed.membership.epoch <= known or host.name not in signed.membership:
+            epoch = signed.membership.epoch
+            if epoch <= known or host.name not in signed.membership:
                 continue
             if signed.membership.keys[host.name] != host.identity.public:
                 continue
-            host.adopt(signed)
+            self._give_files(host, files)
+            version = self._version_with(host, epoch, files)
+            if version is None:
+                host.adopt(signed)
+            else:
+                host.amend(version, signed)
             if only_next:
                 return
+        self._give_files(host, files)
+
+    def _give_files(self, host: ClientHost, files: float) -> None:
+        """Give a client the versions of lists that it has."""
+        if host.membership is None:
+            return
+        for epoch in sorted(self.amendments):
+            if epoch <= host.membership.epoch:
+                version = self._version_with(host, epoch, files)
+                if version is not None:
+                    host.amend(version)
+
+    def _version_with(self, host: ClientHost, epoch: int, files: float) -> Federation | None:
+        """The version that comes with a list, if the client lacks it and is given it now."""
+        there = self.amendments.get(epoch, [])
+        # A newcomer has the file of its time.
+        held = host.federation.first_epoch
+        lacks = host.ledger is not None and held < epoch
+        # Versions are taken over in their order.
+        lacks = lacks and not any(held < one < epoch for one in self.amendments)
+        if not there or not lacks or (files < 1 and self._rng.random() >= files):
+            return None
+        return self._rng.choice(there) if len(there) > 1 else there[0]
 
     def behind(self, host: ClientHost) -> bool:
         latest = self.latest
-        return host.name in latest and host.membership != latest
+        if host.name not in latest:
+            return False
+        lacks = any(
+            host.federation.first_epoch < epoch <= latest.epoch for epoch in self.amendments
+        )
+        return host.membership != latest or lacks
 
     def together(self, more: int = 0) -> int:
         """How many must join or leave at once, when so many more are on the list."""
-        c = self._federation.policy.colluders(len(self.latest) + more)
-        fewest = fewest_together(self.latest, self._federation.policy)
+        c = self.federation.policy.colluders(len(self.latest) + more)
+        fewest = fewest_together(self.latest, self.federation.policy)
         return max(fewest, c + 2)
 
 

@@ -31,17 +31,22 @@ def run(
     faults: Mapping[str, float] | None = None,
     trouble: str | None = None,
     lying: bool | None = None,
+    amending: bool | None = None,
 ) -> Outcome:
     """Play a schedule.  Whatever is raised inside it, other than a refusal, is a violation.
 
     ``faults`` replaces the rates that the seed gives to some kinds, ``trouble`` the kind of
-    trouble, ``lying`` whether the server lies.
+    trouble, ``lying`` whether the server lies, ``amending`` whether the federation is amended.
     """
     verify_once()
     rng = Random(seed)
     rates = replace(draw_rates(rng), **(faults or {}))
     lies = rng.random() < 0.45 if lying is None else lying
-    world = (LyingWorld if lies else HonestWorld)(Fate(rng, rates), parties or Parties(), trouble)
+    plans = Random(f"amendments {seed}")
+    amends = plans.random() < 0.6 if amending is None else amending
+    world = (LyingWorld if lies else HonestWorld)(
+        Fate(rng, rates), parties or Parties(), trouble, plans if amends else None
+    )
     world.fate.tally["lying servers" if lies else "honest servers"] += 1
     outcome = Outcome(seed, world.fate.tally, None, world.trace)
     try:

@@ -19,12 +19,14 @@ class Input:
 
     ``back`` are those of them that had been forgotten by then, and not imported again; ``out`` are
     the other records of which that is true.  Each comes with the number of its request.
+    ``report`` says in which bins the histogram is.
     """
 
     histogram: Histogram
     records: frozenset[int]
     back: frozenset[tuple[int, int]]
     out: frozenset[tuple[int, int]]
+    report: bytes
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,13 @@ class Truth:
         asked = frozenset(self._data.requests[host.name].items())
         back = frozenset(pair for pair in asked if pair[0] in records)
         if before.leaving is None:
-            if fixed != self._data.current(host.name):
+            if fixed != host.current:
                 raise ViolationError(f"{host.name} fixed what is not its present histogram")
         elif not len(fixed):
             records = frozenset()
         elif before.base is None:
             # What is counted is not known; what it has comes closest.
-            if fixed != self._data.current(host.name):
+            if fixed != host.current:
                 raise ViolationError(f"{host.name} leaves, and fixed not what it has")
         elif fixed != before.base:
             raise ViolationError(f"{host.name} leaves, and fixed neither its base nor nothing")
@@ -126,7 +128,8 @@ class Truth:
             counted = self.state.counted.get(host.name)
             records = counted.records if counted is not None else records
         out = frozenset(pair for pair in asked if pair[0] not in records) - back
-        self._inputs[host.name, pending.context] = Input(fixed, records, back, out)
+        report = host.federation.report
+        self._inputs[host.name, pending.context] = Input(fixed, records, back, out, report)
 
     def _signs(self, name: str, context: Context, survivors: object) -> None:
         assert isinstance(survivors, Survivors)
@@ -142,6 +145,10 @@ class Truth:
         if ledger.place.link != self._link or ledger.place.counted is None or host.quiet:
             return
         counted = self.state.counted.get(host.name)
+        if counted is not None and counted.report != host.federation.report:
+            if ledger.base is not None:
+                raise ViolationError(f"{host.name} takes a histogram in other bins for its base")
+            return
         if counted is None:
             if ledger.base is not None and len(ledger.base):
                 raise ViolationError(f"{host.name} has a base and is not counted")

@@ -127,6 +127,7 @@ class ServerView:
 
     def __init__(self, federation: Federation, colluders: Iterable[str] = ()) -> None:
         self._federation = federation
+        self._policies = {federation.configuration: federation.policy}
         self.colluders = frozenset(colluders)
         self._dealings: dict[tuple[str, bytes], list[Dealing]] = defaultdict(list)
         self._advertised: dict[tuple[str, bytes], bytes] = {}
@@ -136,6 +137,10 @@ class ServerView:
         self._shows_whole: frozenset[str] = frozenset()
         self._signed: dict[tuple[str, bytes], Survivors] = {}
         self._masks: dict[tuple[str, bytes], bytes] = {}
+
+    def amended(self, version: Federation) -> None:
+        """There is another version: attempts that name it are judged by its policy."""
+        self._policies[version.configuration] = version.policy
 
     # -- what clients say ----------------------------------------------------------------------
 
@@ -194,7 +199,7 @@ class ServerView:
             except (BadSignatureError, KeyError):
                 continue
             signers.add(signer)
-        policy, n = self._federation.policy, len(membership)
+        policy, n = self._policies[context.configuration], len(membership)
         known = {one for one in ledger.place.counted or () if one in membership}
         fewest = policy.thresholds(n, len(known)).signers if known else 1
         # Where so few are left that they can never sign, they are not asked.
@@ -213,7 +218,7 @@ class ServerView:
             payload = Letter(data).payload
             assert isinstance(payload.body, Advertise)
             keys[payload.sender] = payload.body.masking_key
-        policy = self._federation.policy
+        policy = self._policies[context.configuration]
         graph = Graph.of(context.digest, roster.participants, len(membership), policy)
         key = self._advertised[name, context.digest]
         self._dealings[name, context.digest].append(
@@ -347,8 +352,8 @@ class ServerView:
         return len(sums)
 
     def _check_size(self, one: Opened, ignored: frozenset[str]) -> None:
-        policy = self._federation.policy
         for row in one.rows:
+            policy = self._policies[row.context.configuration]
             n = len(row.membership)
             known = sum(name in row.membership for name in row.counted)
             thresholds = policy.thresholds(n, n if row.context.kind == "full" else known)

@@ -64,7 +64,7 @@ def make_amendment(
     with plain_errors(), open_server(folder) as party:
         changed = amended(party.federation, given, features, dropped)
         plan = plan_amendment(party, changed)
-        joined = replace(plan.joined, amended=plan.before)
+        joined = plan.joined
         away = _not_in_last(party)
         path = list_file(folder, joined.membership.epoch)
         if path.exists() or path.is_symlink():

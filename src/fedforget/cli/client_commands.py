@@ -121,13 +121,18 @@ def join(
         documents = [read_membership(path) for path in epoch]
         with open_client(folder) as party:
             plan = party.plan_join(given, *documents, alone=alone)
-            if not as_json:
+            if not as_json and not plan.known:
                 show_join(plan, party.name)
                 if not yes and sys.stdin.isatty():
                     typer.confirm("Is this the list that the others have? Accept it?", abort=True)
             party.join(given, *documents, alone=alone)
             name, misfit = party.name, party.status()["records_that_do_not_fit"]
-    words = f"{safe(name)} follows the list of epoch {plan.membership.epoch}."
+    words = (
+        f"{safe(name)} follows the list of epoch {plan.membership.epoch}, version"
+        f" {plan.federation.version} of the federation file, already. Nothing was changed."
+        if plan.known
+        else f"{safe(name)} follows the list of epoch {plan.membership.epoch}."
+    )
 
     def in_words() -> None:
         console.print(words)
@@ -135,7 +140,8 @@ def join(
             what = f"[bold yellow]no round until this is mended:[/bold yellow] {safe(misfit)}"
             console.print(what, soft_wrap=True)
 
-    show(plain_join(plan) | {"records_that_do_not_fit": misfit}, as_json, in_words)
+    told = {"known": plan.known, "records_that_do_not_fit": misfit}
+    show(plain_join(plan) | told, as_json, in_words)
 
 
 @app.command("import")

@@ -18,6 +18,7 @@ from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
 from fedforget.parties import receipts
 from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.sources.alike import trouble_with
+from fedforget.parties.version_store import FILE as CURRENT
 from fedforget.parties.version_store import earlier_file
 from fedforget.text import json_text
 
@@ -37,12 +38,8 @@ def verify_receipt(
     try:
         ids = None if ids_file is None else read_ids(ids_file, as_is=ids_as_is)
         document, secret = receipts.read(path), None if salt is None else _salt(salt)
-        try:
-            file = FederationFile.read(federation)
-            proof = receipts.verify(document, file, ids=ids, salt=secret)
-        except receipts.EarlierVersionError as error:
-            earlier = _version_beside(federation, error)
-            proof = receipts.verify(document, earlier, ids=ids, salt=secret, current=file)
+        file = FederationFile.read(federation)
+        proof = _proof_of(document, federation, file, ids=ids, salt=secret)
     except FedforgetError as error:
         if as_json:
             print(json_text({"valid": False, "reason": str(error)}, indent=2))
@@ -59,6 +56,32 @@ def verify_receipt(
 
     result = {"valid": True} | vars(proof) | {"not_covered": receipts.NOT_COVERED}
     show(result, as_json, in_words)
+
+
+def _proof_of(
+    document: dict[str, Any], path: Path, file: FederationFile, **given: Any
+) -> receipts.Proof:
+    """Check a receipt with a version of the federation file, or with one that lies beside it."""
+    try:
+        return receipts.verify(document, file, **given)
+    except receipts.EarlierVersionError as error:
+        earlier = _version_beside(path, error)
+        return receipts.verify(document, earlier, **given, current=file)
+    except receipts.LaterVersionError as error:
+        later = _current_beside(path, file)
+        if later is None:
+            raise error
+        return _proof_of(document, path.parent / CURRENT, later, **given)
+
+
+def _current_beside(path: Path, file: FederationFile) -> FederationFile | None:
+    """The version in force, if an earlier one was given and it lies beside that."""
+    current = path.parent / CURRENT
+    if not current.exists():
+        return None
+    found = FederationFile.read(current)
+    follows = any(one.digest == file.digest.hex() for one in found.earlier)
+    return found if follows and found.server_key == file.server_key else None
 
 
 def _version_beside(federation: Path, error: receipts.EarlierVersionError) -> FederationFile:

@@ -29,7 +29,7 @@ def take_amendment(
     if not reports_alike(before, after):
         ledger = party.stored_ledger()
         assert ledger is not None
-        party.keep_ledger(_ledger_after(ledger, len(after.features), membership))
+        party.keep_ledger(ledger_after(ledger, len(after.features), membership))
         # What was approved was meant for other bins.
         party.store.discard("approved")
         names = before.feature_names, after.feature_names
@@ -39,7 +39,7 @@ def take_amendment(
     party.follow_version(after, redraw=not reports_alike(before, after))
 
 
-def _ledger_after(ledger: ClientLedger, n_features: int, membership: Membership) -> ClientLedger:
+def ledger_after(ledger: ClientLedger, n_features: int, membership: Membership) -> ClientLedger:
     """What is counted of the client says nothing in other bins."""
     base = None
     if ledger.base is not None and not ledger.base_round:

@@ -98,7 +98,8 @@ def plan_amendment(party: ServerParty, changed: FederationFile) -> PlannedAmendm
         raise AmendmentError(str(error)) from None
     after = next_version(before, changed, membership.epoch, party.identity)
     opened = party.opened_since_the_last_commit()
-    return PlannedAmendment(before, after, Joined.after(after, lists, [membership], opened))
+    joined = Joined.after(after, lists, [membership], opened, amended=before)
+    return PlannedAmendment(before, after, joined)
 
 
 def amend(party: ServerParty, plan: PlannedAmendment) -> MembershipDocument:

@@ -243,6 +243,12 @@ def consequences(before: FederationFile, after: FederationFile, n_members: int) 
             f"with {n_members} members, {old.colluders} → {now.colluders} may collude,"
             f" {old.present} → {now.present} must be there, {old.signers} → {now.signers} must sign"
         )
+        if now.colluders > old.colluders:
+            lines.append(
+                f"sums of before were made so that they hide everybody from {old.colluders} who"
+                f" collude; that they are hidden from {now.colluders} holds for what is reported"
+                " from now on"
+            )
     lines.append(
         "the next round is a full one of everybody; its sum is of the same members as the last"
     )

@@ -78,6 +78,7 @@ from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import NotReadyError
 from fedforget.protocol.joining import (
     check_adoption,
+    check_amended_adoption,
     is_in_force,
     joins_alone,
     newcomer,
@@ -98,8 +99,8 @@ FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
 
 _VALUES = (
-    "name", "federation", "versions", "ledger", "ledger_seal", "suppression", "let_in", "approved",
-    COLUMNS, IMPORTS,
+    "name", "federation", "versions", "ledger", "ledger_seal", "suppression", "let_in", "changing",
+    "approved", COLUMNS, IMPORTS,
 )  # fmt: skip
 """The single values that a client's store holds, beside the salts of requests."""
 
@@ -203,6 +204,8 @@ class ClientParty:
         Several lists that follow one another are taken over as one.
         """
         plan = self.plan_join(federation, *documents, alone=alone)
+        if plan.known:
+            return plan
         ours = self.federation
         if ours is None:
             write_private(self.folder / FEDERATION, plan.federation.text().encode())
@@ -233,7 +236,10 @@ class ClientParty:
         *documents: MembershipDocument,
         alone: bool = False,
     ) -> Joined:
-        """What joining with a list would mean; nothing changes."""
+        """What joining with a list would mean; nothing changes.
+
+        With the file and the list that are in force here, joining once more means nothing.
+        """
         ours = self.federation
         if federation is None:
             federation = ours
@@ -263,28 +269,25 @@ class ClientParty:
                 " a new one (client init) and have the server enrol it. If it stays"
                 " away, the server takes it off the list (server enrol --gone)"
             )
+        if is_in_force(lists, new) and not amended and not alone:
+            last = lists[-2] if len(lists) > 1 else None
+            return Joined(federation, last, membership, own=self.name, known=True)
         self.policy.check_join(federation, len(membership))
         if ours is None:
             check_newcomer(federation, new)
         elif amended:
             check_lists_of(federation, lists, new, self.ledger().place)
-        if amended:
-            # All lists since the version came into force, also those that came before its file.
-            given = [] if is_in_force(lists, new) else new
-            since = [one for one in lists if one.epoch >= federation.first_epoch]
-            until = lists[: len(lists) - len(since)]
-            every = [*since, *given]
-            check_adoption(self.name, self.identity, protocol, until, every, ledger, alone)
+        if ours is not None and amended:
+            before = protocol_federation(ours, self.versions)
+            check_amended_adoption(
+                self.name, self.identity, before, protocol, lists, new, ledger, alone
+            )
         else:
             check_adoption(self.name, self.identity, protocol, lists, new, ledger, alone)
-        if ours is not None and amended and not is_in_force(lists, new):
-            # Sums of before the amendment were made under the old policy.
-            before = protocol_federation(ours, self.versions)
-            check_adoption(self.name, self.identity, before, lists, new, ledger, alone)
         if is_in_force(lists, new):
             lists = lists[:-1]
-        plan = Joined.after(federation, lists, new, opened_at(membership, ledger), self.name)
-        return replace(plan, amended=ours) if amended else plan
+        opened = opened_at(membership, ledger)
+        return Joined.after(federation, lists, new, opened, self.name, ours if amended else None)
 
     def follow_version(self, federation: FederationFile, *, redraw: bool) -> None:
         """Go on with a version that is stored; belongs in a transaction."""
@@ -470,15 +473,10 @@ class ClientParty:
     def held_though_forgotten(self) -> list[int | str]:
         """Ids on the suppression list that are held all the same."""
         with self._suppression() as suppression:
-            listed = suppression.entries()
-            if not listed:
-                return []
-            held = np.array(list(self.store.index()), dtype=np.bytes_)
-            if not len(held):
-                return []
-            digests = suppression.digests(held)
-        pairs = zip(held.tolist(), digests, strict=True)
-        return [decoded_id(one) for one, digest in pairs if digest in listed]
+            gate = Gate(suppression, set(), again=False)
+            held = self.store.index()
+            back = gate.held_though_forgotten(held)
+        return [decoded_id(one) for one in held if one in back]
 
     # -- the suppression list ------------------------------------------------------------------
 
@@ -512,6 +510,8 @@ class ClientParty:
     def _change(self) -> Iterator[SuppressionList]:
         """A change of the store, and one of the suppression list that goes with it."""
         with self._suppression() as suppression:
+            if self._suppression_setting["path"] is not None:
+                suppression.mark = self._note_mark()
             try:
                 with self.store.transaction():
                     yield suppression
@@ -520,12 +520,20 @@ class ClientParty:
                 with suppress(StoreError):
                     self._settle(suppression)
 
+    def _note_mark(self) -> str:
+        """Note that a change comes: a store that was restored to before it lacks the mark."""
+        mark = os.urandom(8).hex()
+        with self.store.transaction():
+            self.store.put("changing", mark)
+        return mark
+
     def _settle(self, suppression: SuppressionList) -> None:
         """Make the list agree with the store."""
         if suppression.unsettled:
             known = {one.name for one in self.store.requests()}
             known |= {one.name for one in self.store.receipts()}
-            suppression.settle({*known, self.store.get("let_in")})
+            made = {*known, self.store.get("let_in")}
+            suppression.settle(made, self.store.get("changing"))
         if not self.keeps_suppression:
             entries = suppression.entries()
             kept = self._waiting_of(entries)

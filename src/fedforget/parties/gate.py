@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Gate:
         self._suppression = suppression
         self._entries = suppression.entries()
         self._waiting = waiting
-        self._again = again
+        self.again = again
         self._waits = waits
         self.forgiven: list[bytes] = []
         self.kept_out = 0
@@ -48,19 +49,27 @@ class Gate:
         digests = self._suppression.digests(np.array(encoded, dtype=np.bytes_))
         listed = [at for at in everybody if digests[at] in self._entries]
         soon = [at for at in listed if self._entries[digests[at]] in self._waiting]
-        if soon and (self._again or not self._waits):
+        if soon and (self.again or not self._waits):
             some = name_some([decoded_id(encoded[at]) for at in soon])
             raise ClientError(
                 f"{table.path}: {len(soon)} ids wait to be forgotten by the next round: {some};"
                 " nothing was imported. Leave them out of the table (client sync does), or import"
                 " them after that round, with --again"
             )
-        if self._again:
+        if self.again:
             self.forgiven += [digests[at] for at in listed]
             return everybody
         self.kept_out += len(listed)
         out = set(listed)
         return [at for at in everybody if at not in out]
+
+    def held_though_forgotten(self, held: Collection[bytes]) -> set[bytes]:
+        """Those of the encoded ids that are on the list."""
+        if not self._entries or not held:
+            return set()
+        ids = list(held)
+        digests = self._suppression.digests(np.array(ids, dtype=np.bytes_))
+        return {one for one, digest in zip(ids, digests, strict=True) if digest in self._entries}
 
     def let_in(self, store: Store) -> None:
         """Take those who came again off the list, with the change that brings them.

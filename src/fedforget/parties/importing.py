@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +55,9 @@ def import_records(
     waiting = held.wait()
     replaced = first = 0
     before, seen = len(places), IdIndex()
+    back = gate.held_though_forgotten(places)
+    if not gate.again:
+        _check_nobody_is_back(back)
     source.beside(places.keys())
     added, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
     for ids, values in source.parts():
@@ -63,7 +66,7 @@ def import_records(
         keys = _check_fresh(held, source, encoded, seen)
         first += len(encoded)
         kept = gate.admitted(source, encoded)
-        _check_nobody_is_back(encoded, kept, places)
+        back.difference_update(encoded)
         encoded, values = [encoded[at] for at in kept], values[kept]
         known = [one for one in encoded if one in places]
         if known and not replace:
@@ -78,6 +81,7 @@ def import_records(
         replaced += len(known)
         if progress is not None:
             progress(len(ids))
+    _check_nobody_is_back(back)
     rows = np.concatenate(added)
     keys = Keys(*(np.concatenate(column) for column in zip(*hashed, strict=True)))
     # A draw takes all the memory that an import may have.
@@ -100,14 +104,8 @@ def import_records(
     return Imported(len(rows), replaced, records)
 
 
-def _check_nobody_is_back(
-    encoded: list[bytes], kept: Sequence[int], places: Mapping[bytes, int]
-) -> None:
+def _check_nobody_is_back(back: Collection[bytes]) -> None:
     """Nobody who must stay out may be held: that shows a directory restored from a backup."""
-    if len(kept) == len(encoded):
-        return
-    admitted = set(kept)
-    back = [one for at, one in enumerate(encoded) if at not in admitted and one in places]
     if back:
         raise ClientError(
             f"{len(back)} of the records that are held were forgotten before: this directory was"

@@ -27,7 +27,8 @@ class Joined:
     are those who are left in every sum since the last commit, if they are too few to be hidden.
     ``many_dropped`` says that nobody may be left who knows of a sum which others were not shown,
     and ``own`` is the member who looks at the list, if it is one.  ``amended`` is the federation
-    file before, if the next version of it comes with the list.
+    file before, if the next version of it comes with the list.  ``known`` says that the member has
+    accepted just this before.
     """
 
     federation: FederationFile
@@ -38,6 +39,7 @@ class Joined:
     many_dropped: bool = False
     own: str | None = None
     amended: FederationFile | None = None
+    known: bool = False
 
     @classmethod
     def after(
@@ -47,17 +49,20 @@ class Joined:
         new: Sequence[Membership],
         opened: frozenset[str],
         own: str | None = None,
+        amended: FederationFile | None = None,
     ) -> Joined:
         """What comes with new lists after those that are known."""
         policy = federation.policy()
+        before = policy if amended is None else amended.policy()
         return cls(
             federation,
             lists[-1] if lists else None,
             new[-1],
             opened,
-            few_in_every_sum(lists, new, policy),
+            few_in_every_sum(lists, new, policy, before),
             signers_may_be_gone(lists, new, policy),
             own,
+            amended,
         )
 
     @property
@@ -127,20 +132,24 @@ class Joined:
                     for name in waiting
                     if listed.since[name] == epoch and (name in listed.returned) == returned
                 }
-                if alike and self._lacks_company(min(alike), listed):
+                if alike and _lacks_company(min(alike), listed, self.federation):
                     found |= alike
         if self.before is None:
             return found
-        before = self.before
+        before, file = self.before, self.amended or self.federation
         stay = {name for name in found if before.since.get(name) == listed.since[name]}
-        return found - {name for name in stay if self._lacks_company(name, before)}
+        return found - {name for name in stay if _lacks_company(name, before, file)}
 
-    def _lacks_company(self, name: str, listed: Membership) -> bool:
-        try:
-            check_company(name, listed, self.federation.protocol_federation())
-        except AloneError:
-            return True
-        return False
+    def _fewer_than_asked_now(self) -> list[str]:
+        """Newcomers of an earlier list whom an amendment finds too few."""
+        late = sorted(self._asked_newcomers() - {*self._new()})
+        if self.amended is None or not late:
+            return []
+        line = (
+            f"{', '.join(late)}: not counted yet, and by the amended policy too few who came"
+            " together; the next full round shows the sum of their histograms, and each is asked"
+        )
+        return [line]
 
     def _asked_with_new_keys(self) -> set[str]:
         """Counted members with new keys: their new directories know of no list before."""
@@ -164,6 +173,7 @@ class Joined:
                     f"{', '.join(new)}: so few join together that the next full round shows the sum"
                     " of their histograms"
                 )
+        lines += self._fewer_than_asked_now()
         lines += [
             f"{name} is dropped while it is counted: the next full round shows its whole histogram"
             for name, _ in listed.dropped
@@ -210,3 +220,11 @@ class Joined:
             f"{name} is suspended: what it changed since round {listed.after_round} may show"
             for name in self.suspended
         ]
+
+
+def _lacks_company(name: str, listed: Membership, federation: FederationFile) -> bool:
+    try:
+        check_company(name, listed, federation.protocol_federation())
+    except AloneError:
+        return True
+    return False

@@ -68,6 +68,10 @@ class EarlierVersionError(ReceiptError):
         self.version = version
 
 
+class LaterVersionError(ReceiptError):
+    """The receipt was made with a later version of the federation file, or with another file."""
+
+
 class FederationName(Struct, frozen=True, forbid_unknown_fields=True):
     """Which federation."""
 
@@ -342,7 +346,13 @@ def _check_federation(receipt: Receipt, federation: FederationFile) -> None:
                 f" federation-{number}.toml)",
                 number,
             )
-        raise ReceiptError("configuration: the federation file is another one than the receipt's")
+        raise LaterVersionError(
+            f"configuration: this file is version {federation.version} of the federation file, and"
+            " neither it nor a version before it is the receipt's. If the federation was amended"
+            f" since (the receipt was made with the list of epoch {receipt.membership.epoch}), give"
+            " the version in force now, which server and members keep as federation.toml, with"
+            " federation-N.toml of earlier versions beside it"
+        )
     texts = receipt.erased, receipt.not_covered
     if texts != (ERASED, NOT_COVERED) or receipt.suppression not in (SUPPRESSED, NOT_SUPPRESSED):
         raise ReceiptError(

@@ -18,6 +18,9 @@ from fedforget.parties.store import EncodedIds, keys_of_stored
 
 FILE = "forgotten.sqlite"
 
+_BEGUN = "begun"
+"""Under this name a list keeps the store's mark while a change is not settled."""
+
 _SCHEMA = Schema(
     1,
     """
@@ -35,18 +38,28 @@ class SuppressionList:
     first begun here, then made in the store, then settled here by what the store says: whatever
     is cut off in between, no erased id is missing, and none is listed that was not erased.
 
+    A list in another place may also meet a store that was restored to before the change, which
+    knows nothing of it.  So the store notes a mark before a change is begun, and the list keeps it
+    until the change is settled.  A store without the mark is an older one: then the ids may have
+    been erased, and stay on the list.
+
     Parameters
     ----------
     path : the file.
     secret : the client's secret, from which the digests' key follows.
     create : make the file, which must not exist; otherwise it must be there.
     copy : work on a copy in memory that cannot be changed.
+
+    Attributes
+    ----------
+    mark : what the store has noted before the next change; None if it notes nothing.
     """
 
     def __init__(
         self, path: Path, secret: Secret, *, create: bool = False, copy: bool = False
     ) -> None:
         self.path = path
+        self.mark: str | None = None
         self._secret = secret.derive("suppression")
         if not create and not path.exists():
             raise StoreError(
@@ -62,7 +75,7 @@ class SuppressionList:
 
     def _check_owner(self) -> None:
         """A list has one owner, who may replace or remove what it holds."""
-        if self._db.strange_tables(_SCHEMA, ("owner",)):
+        if self._db.strange_tables(_SCHEMA, ("owner", _BEGUN)):
             raise StoreError(f"{self.path} is not a suppression list; name another file")
         if self._db.get("owner") not in (None, self._owner):
             raise StoreError(
@@ -98,6 +111,8 @@ class SuppressionList:
     def _begin(self, table: str, digests: Iterable[bytes], change: str) -> None:
         # An error that says that old pages are not overwritten yet: here, nothing is deleted.
         with suppress(ErasureError), self._db.transaction():
+            if self.mark is not None:
+                self._db.put(_BEGUN, self.mark)
             self._db.executemany(
                 f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", ((one, change) for one in digests)
             )
@@ -108,15 +123,20 @@ class SuppressionList:
         tables = "SELECT 1 FROM forgetting UNION ALL SELECT 1 FROM forgiving LIMIT 1"
         return bool(self._db.execute(tables))
 
-    def settle(self, made: Container[str]) -> None:
-        """Every change that was begun takes place if it was made in the store, or not at all."""
+    def settle(self, made: Container[str], mark: str | None = None) -> None:
+        """Every change that was begun takes place if it was made in the store, or not at all.
+
+        ``mark`` is the last one that the store has noted.  If a change was begun with another one,
+        the store is older than that change: what it was to forget stays on the list.
+        """
         forgotten = self._db.execute("SELECT digest, request FROM forgetting")
+        older = self._db.get(_BEGUN, mark) != mark
         forgiven = self._db.execute("SELECT digest, change FROM forgiving")
         with self._db.transaction():
             self._db.put("owner", self._owner)
             self._db.executemany(
                 "INSERT OR REPLACE INTO forgotten VALUES (?, ?)",
-                [row for row in forgotten if row[1] in made],
+                [row for row in forgotten if older or row[1] in made],
             )
             self._db.executemany(
                 "DELETE FROM forgotten WHERE digest = ?",
@@ -124,6 +144,7 @@ class SuppressionList:
             )
             self._db.execute("DELETE FROM forgetting")
             self._db.execute("DELETE FROM forgiving")
+            self._db.discard(_BEGUN)
 
     def replace_all(self, entries: Mapping[bytes, str]) -> None:
         """Hold just these."""

@@ -130,8 +130,13 @@ class Policy:
         c = self.colluders(n)
         return Thresholds(m, c, max(self.minimum, m - _part(self.dropout, m)), (m + c) // 2 + 1)
 
+    @property
+    def honest(self) -> int:
+        """Fewest honest members of a sum: two hide each other, unless fewer were asked for."""
+        return min(self.minimum, 3) - 1
+
     def check(self, n: int) -> None:
-        """Refuse a list of n members that could never end a round."""
+        """Refuse a list of n members that could never end a round, or whose sums hide nobody."""
         found = self.thresholds(n)
         if found.present > n:
             raise PolicyError(
@@ -143,6 +148,12 @@ class Policy:
                 f"of {n} members, {found.colluders} may collude, so {found.signers} must sign, but"
                 f" a round may end with only {found.present}: enrol more members, or lower"
                 " protocol.dropout or protocol.colluding"
+            )
+        if found.present - found.colluders < self.honest:
+            raise PolicyError(
+                f"of {n} members, {found.colluders} may collude, and a round may end with"
+                f" {found.present}: its sum would show what one honest member reports. Enrol more"
+                " members, or lower protocol.colluding"
             )
 
 

@@ -171,12 +171,7 @@ def _lineage(
 def check_list(lists: Sequence[Membership], membership: Membership, place: Place) -> None:
     """Refuse a list that does not follow the last one, or comes from another history."""
     if lists and membership.epoch != lists[-1].epoch + 1:
-        raise MissingNoticeError(
-            f"the list of epoch {membership.epoch} does not follow epoch {lists[-1].epoch}:"
-            f" take the list of epoch {lists[-1].epoch + 1} first"
-            if membership.epoch > lists[-1].epoch
-            else f"epoch {membership.epoch} is not later than {lists[-1].epoch}"
-        )
+        raise MissingNoticeError(_why_not_next(lists, membership))
     if lists and membership.previous != lists[-1].digest:
         raise ForkError(
             f"the list of epoch {membership.epoch} follows another list of epoch"
@@ -201,6 +196,25 @@ def check_list(lists: Sequence[Membership], membership: Membership, place: Place
             " tells two histories"
         )
     check_made_after(membership, place)
+
+
+def _why_not_next(lists: Sequence[Membership], membership: Membership) -> str:
+    """Why a list of another number than the next one cannot be taken over."""
+    last = lists[-1].epoch
+    if membership.epoch > last:
+        return (
+            f"the list of epoch {membership.epoch} does not follow epoch {last}: take the list of"
+            f" epoch {last + 1} first"
+        )
+    said = f"epoch {membership.epoch} is not later than {last}, which is in force here"
+    same = [one for one in lists if one.epoch == membership.epoch]
+    if same and same[0].digest != membership.digest:
+        return (
+            f"{said}; and it is another list of epoch {membership.epoch} than the one known here:"
+            " the server tells two histories, or was restored. Compare the fingerprints with other"
+            " members"
+        )
+    return said
 
 
 def check_made_after(membership: Membership, place: Place) -> None:

@@ -59,8 +59,33 @@ def check_adoption(
         before = lists[-1] if lists else None
         opened = opened_at(membership, ledger)
         check_rest_of_group(name, before, membership, federation, opened)
-        _check_in_every_sum(name, lists, new, federation.policy)
+        _check_in_every_sum(name, lists, new, federation)
         _check_signers_stay(lists, new, federation.policy)
+
+
+def check_amended_adoption(
+    name: str,
+    identity: Identity,
+    before: Federation,
+    after: Federation,
+    lists: Sequence[Membership],
+    new: Sequence[Membership],
+    ledger: ClientLedger | None,
+    alone: bool,
+) -> None:
+    """Refuse lists that this client must not go on with, when a version comes with them.
+
+    ``before`` and ``after`` are the federation without and with the new version.  The list with
+    which it comes into force may be known already.
+    """
+    # All lists since the version came into force, also those that came before its file.
+    given = [] if is_in_force(lists, new) else list(new)
+    until = [one for one in lists if one.epoch < after.first_epoch]
+    since = [*lists[len(until) :], *given]
+    check_adoption(name, identity, after, until, since, ledger, alone)
+    if given:
+        # Sums of before the amendment were made under the old policy.
+        check_adoption(name, identity, before, lists, new, ledger, alone)
 
 
 def is_in_force(lists: Sequence[Membership], new: Sequence[Membership]) -> bool:
@@ -194,10 +219,12 @@ def check_rest_of_group(
 
 
 def _check_in_every_sum(
-    name: str, lists: Sequence[Membership], new: Sequence[Membership], policy: Policy
+    name: str, lists: Sequence[Membership], new: Sequence[Membership], federation: Federation
 ) -> None:
     """Refuse lists by which the change of this client would follow from what others changed."""
-    few = few_in_every_sum(lists, new, policy)
+    known = federation.version_at(lists[-1].epoch) if lists else None
+    before = federation.policy if known is None else known.policy
+    few = few_in_every_sum(lists, new, federation.policy, before)
     if name in few:
         raise AloneError(
             f"only {', '.join(sorted(few))} took part under every list since round"
@@ -208,7 +235,10 @@ def _check_in_every_sum(
 
 
 def few_in_every_sum(
-    lists: Sequence[Membership], new: Sequence[Membership], policy: Policy
+    lists: Sequence[Membership],
+    new: Sequence[Membership],
+    policy: Policy,
+    policy_before: Policy | None = None,
 ) -> frozenset[str]:
     """Who is left in every sum since the last commit, if new lists make them too few.
 
@@ -218,12 +248,15 @@ def few_in_every_sum(
     members.  Whoever gets a new key may bring something else, and does not count.  A list that
     drops somebody counts like the others: what a colluder had is known, and its full sums then tell
     what the others changed.
+
+    ``policy_before`` is the one of the lists that are known, if an amendment comes with the new
+    ones: with more colluders, those who were enough may be too few.
     """
     if not lists:
         return frozenset()
     at, counted = new[-1].after_round, new[-1].counted
-    # Whether its operator was asked before: with the keys that were known by then.
-    before = _too_few_at(_lists_at(lists, at), counted, policy)
+    # Whether its operator was asked before: with the keys and the policy that were known by then.
+    before = _too_few_at(_lists_at(lists, at), counted, policy_before or policy)
     few = _too_few_at(_lists_at([*lists, *new], at), counted, policy)
     return few if few != before else frozenset()
 

@@ -340,8 +340,7 @@ def fewest_counted(membership: Membership, policy: Policy) -> int:
     Among ``minimum`` members there are two honest ones, or one if that is all that was asked for,
     even if all who may collude on the whole list are among them.
     """
-    honest = min(policy.minimum, 3) - 1
-    return max(policy.minimum, policy.colluders(len(membership)) + honest)
+    return max(policy.minimum, policy.colluders(len(membership)) + policy.honest)
 
 
 def fewest_together(membership: Membership, policy: Policy) -> int:
