@@ -40,6 +40,7 @@ from fedforget.protocol.history import (
     check_list,
     counted_after,
     follow,
+    left_after,
     place_of,
     version_of,
 )
@@ -758,7 +759,7 @@ class ServerSide:
         self.last_notice = seal(Payload(context, SERVER, EVERYONE, notice), self._identity)
         place = place_of(context, notice)
         full_due = self.ledger.full_due and context.kind == "delta"
-        gone = _left_after(self.ledger.left, notice)
+        gone = left_after(self.ledger.left, notice)
         self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due, left=gone)
         self.stage = Idle()
         # What members have said of their place is no longer so.
@@ -823,7 +824,7 @@ class ServerSide:
                 continue
             policy = version_of(context, self.federation).policy
             place, _, _ = follow(place, lists, context, notice, policy)
-            gone = _left_after(gone, notice)
+            gone = left_after(gone, notice)
             found += 1
         self.membership = lists[-1]
         lock = self._signed_since(place, greetings, None if found else self.ledger.lock)
@@ -882,12 +883,6 @@ def highest_attempt(own: int, greetings: Iterable[Present]) -> int:
     """
     claims = [one.seen for one in greetings if one.seen < own + MOST_ATTEMPTS_LOST]
     return max([own, *claims])
-
-
-def _left_after(left: tuple[str, ...], notice: Notice) -> tuple[str, ...]:
-    """Who has left, after a commit: whoever is counted again has come back."""
-    back = {name for name, _ in notice.counted}
-    return tuple(sorted(({*left} | {*notice.left}) - back))
 
 
 def _who(missing: Sequence[str], counted: Mapping[str, int]) -> str:
