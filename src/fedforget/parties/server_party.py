@@ -39,8 +39,9 @@ from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
+from fedforget.protocol.recovery import highest_attempt
 from fedforget.protocol.rules import Waiting, why_no_delta
-from fedforget.protocol.server_side import ServerSide, highest_attempt
+from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from fedforget.report import Traffic
 from fedforget.text import check_new_name
