@@ -623,27 +623,9 @@ def audit(folder: Folder, as_json: Json = False) -> None:
 
     Example: `fedforget server audit server/`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.parties.server_party import open_server
+    from fedforget.cli.audit_command import audit_server
 
-    with plain_errors(), open_server(folder) as party:
-        result = party.audit()
-    problems = result["problems"]
-
-    def in_words() -> None:
-        console.print(
-            f"Log: {result['log_entries']} entries, {result['rounds']} rounds; every signature and"
-            " link of the chain fits.",
-            soft_wrap=True,
-        )
-        for problem in problems:
-            console.print(f"[bold red]{safe(problem)}[/bold red]", soft_wrap=True)
-        if not problems:
-            console.print("[bold green]The model is the one that follows from the aggregate.[/]")
-
-    show(result, as_json, in_words)
-    if problems:
-        raise typer.Exit(1)
+    audit_server(folder, as_json)
 
 
 @app.command()
