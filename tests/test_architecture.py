@@ -63,7 +63,8 @@ PROTOCOL = [
     {"history"},
     {"client_ledger"},
     {"client_stages", "server_stages", "joining"},
-    {"client_side", "unmasking"},
+    {"dealing", "recovery", "unmasking"},
+    {"client_side"},
     {"server_side", "memory"},
 ]
 CLUSTERING_KERNELS = [{"clocks", "distance", "index"}, {"race", "lattice", "candidates"}]

@@ -8,10 +8,11 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from numba.core.compiler import Flags
 
 from fedforget import warmup
 from fedforget.compilation import KERNELS
-from fedforget.warmup import warm_up
+from fedforget.warmup import values_of, warm_up
 
 FUSED = re.compile(r"\bv?fn?m(add|sub|la|ls)\w*|llvm\.(fma|fmuladd)")
 
@@ -30,6 +31,17 @@ def kernels() -> list[Any]:
 
 def test_the_warm_up_compiles_every_kernel(kernels: list[Any]) -> None:
     assert [one.py_func.__qualname__ for one in kernels if not one.overloads] == []
+
+
+def test_options_read_at_once_are_those_that_the_compiler_reads() -> None:
+    options = Flags()
+    assert values_of(options) == options.values()
+    options.nrt = True
+    options.error_model = "numpy"
+    assert values_of(options) == options.values()
+    assert values_of(options)["error_model"] == "numpy"
+    assert values_of(options) != values_of(Flags())
+    assert list(values_of(options)) == list(options.values())
 
 
 def test_no_kernel_contains_a_fused_multiply_add(kernels: list[Any]) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 
@@ -86,3 +86,29 @@ def moment_of(text: object) -> datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else None
+
+
+def length_in_words(length: timedelta) -> str:
+    """A length of time for people, roughly: its two largest units.
+
+    >>> length_in_words(timedelta(days=2, seconds=61)), length_in_words(timedelta(seconds=5400))
+    ('2 d 1 min', '1 h 30 min')
+    >>> length_in_words(timedelta(0))
+    '0 s'
+    """
+    seconds = int(length.total_seconds())
+    days, rest = divmod(seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    told = [f"{number} {unit}" for number, unit in parts if number][:2]
+    return " ".join(told) or "0 s"
+
+
+def time_since(moment: datetime, now: datetime) -> str:
+    """How long ago a moment was; a clock that was wrong makes it no time ago.
+
+    >>> time_since(datetime(2030, 1, 2, 3, tzinfo=UTC), datetime(2030, 1, 3, 9, 10, tzinfo=UTC))
+    '1 d 6 h ago'
+    """
+    return f"{length_in_words(max(now - moment, timedelta(0)))} ago"

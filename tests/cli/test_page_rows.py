@@ -82,9 +82,8 @@ def test_when_a_member_took_part_last() -> None:
         committed(3, "a"),
     ]
     found = presences(["a", "b", "c"], rounds_of(log))
-    assert (found["a"].round, found["a"].missed) == (3, 0)
-    assert (found["b"].round, found["b"].missed) == (1, 2)
-    assert (found["c"].round, found["c"].time, found["c"].missed) == (None, None, 1)
+    assert [found[name].round for name in "abc"] == [3, 1, None]
+    assert [found[name].time is None for name in "abc"] == [False, False, True]
 
 
 # -- labels keep apart -----------------------------------------------------------------------------

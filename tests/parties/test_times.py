@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner, Result
 
 from fedforget.cli.main import app
+from fedforget.cli.server_page import server_values
 from fedforget.parties.client_party import open_client
 from fedforget.parties.disclosure import preset
 from fedforget.parties.server_party import open_server
@@ -122,6 +123,42 @@ def test_a_newcomer_is_missing_since_its_list(world: World, clock: SimulatedCloc
     }  # fmt: skip
     (one,) = status(clock, "client", world.client("aarhus"))["members_missing"]
     assert (one["member"], one["since"]) == ("faro", None)
+
+
+def test_who_has_left_or_just_come_is_not_missing(world: World, clock: SimulatedClock) -> None:
+    """Neither for a status nor on the page: both take it from one place."""
+    clock.moment += DAY
+    with using(clock):
+        with open_client(world.client("evora")) as client:
+            client.leave(alone=True)
+        world.round()
+        clock.moment += DAY
+        world.without("evora").round()
+        with open_server(world.server) as server:
+            server.enrol({"faro": world.make_client("faro")})
+    clock.moment += 30 * DAY
+    for side, folder in (("server", world.server), ("client", world.client("aarhus"))):
+        assert status(clock, side, folder)["members_missing"] == []
+        assert "member" not in overdue(clock, side, folder)
+    with using(clock), open_server(world.server) as server:
+        assert server_values(server)["missing"] == []
+
+
+def test_the_page_and_the_status_agree_on_who_is_missing(
+    world: World, clock: SimulatedClock
+) -> None:
+    for _ in range(2):
+        clock.moment += DAY
+        a_round(world, clock, "evora")
+    (told,) = status(clock, "server", world.server)["members_missing"]
+    assert (told["member"], told["rounds"]) == ("evora", 2)
+    with using(clock), open_server(world.server) as server:
+        first, *others = server_values(server)["members"]
+    assert (first.name, first.state) == ("evora", "missing in the last 2 rounds")
+    assert (first.is_missing, first.last.round) == (True, 1)
+    assert {(row.state, row.is_missing, row.last.round) for row in others} == {
+        ("takes part", False, 3)
+    }
 
 
 def test_the_oldest_request_and_its_due_date(world: World, clock: SimulatedClock) -> None:

@@ -305,24 +305,9 @@ def requests(folder: Folder, as_json: Json = False) -> None:
 
     Example: `fedforget client requests aarhus/`
     """
-    from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.parties.client_party import open_client
+    from fedforget.cli.receipts_command import show_requests
 
-    with plain_errors(), open_client(folder) as party:
-        found = party.requests()
-
-    def in_words() -> None:
-        for one in found:
-            what = f"{number_of(one['records'], 'record')}, asked on {safe(one['time'])}"
-            console.print(
-                f"Request {safe(one['request'])}: {what}; {safe(one['state'])}.", soft_wrap=True
-            )
-            if one["salt"]:
-                console.print(f"  salt [bold]{safe(one['salt'])}[/bold]")
-        if not found:
-            console.print("No request waits, and every receipt was written out.")
-
-    show({"requests": found}, as_json, in_words)
+    show_requests(folder, as_json)
 
 
 @app.command()
@@ -658,48 +643,9 @@ def receipts(
 
     Example: `fedforget client receipts aarhus/ -o receipts/`
     """
-    import json
+    from fedforget.cli.receipts_command import show_receipts
 
-    from rich.table import Table
-
-    from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.parties.client_party import WrittenReceipt, open_client
-
-    def tell(written: list[WrittenReceipt]) -> None:
-        files = [
-            {"file": str(one.path), "request": one.request, "salt": one.salt} for one in written
-        ]
-        found = {one.name: json.loads(one.document) for one in party.store.receipts()}
-
-        def in_words() -> None:
-            table = Table(box=None)
-            for column in ("request", "asked", "records", "round"):
-                table.add_column(column, justify="right")
-            for name, one in found.items():
-                request = one["request"]
-                cells = (name, request["time"], request["records"], one["round"])
-                table.add_row(*map(safe, cells))
-            console.print(table if found else "No receipts yet.")
-            for one in written:
-                console.print(f"Written to [bold]{safe(one.path)}[/bold]", soft_wrap=True)
-                if one.salt:
-                    console.print(f"  salt [bold]{safe(one.salt)}[/bold]", soft_wrap=True)
-            if any(one.salt for one in written):
-                console.print(
-                    "The salts are shown here for the last time, and are now erased: keep each one"
-                    " with its request.",
-                    soft_wrap=True,
-                )
-
-        show({"receipts": list(found.values()), "files": files}, as_json, in_words)
-        # What could not be shown must not be erased.
-        sys.stdout.flush()
-
-    with plain_errors(), open_client(folder) as party:
-        if out is None:
-            tell([])
-        else:
-            party.write_receipts(out, tell)
+    show_receipts(folder, out, as_json)
 
 
 @app.command()
@@ -711,32 +657,9 @@ def audit(folder: Folder, as_json: Json = False) -> None:
 
     Example: `fedforget client audit aarhus/`
     """
-    from fedforget.cli.console import console, number_of, plain_errors, safe, show
-    from fedforget.parties.client_party import open_client
+    from fedforget.cli.audit_command import audit_client
 
-    with plain_errors(), open_client(folder) as party:
-        found = party.audit()
-    result = {
-        "records": found.records,
-        "stored": found.stored,
-        "fresh": found.fresh,
-        "problems": list(found.problems),
-        "passed": found.passed,
-    }
-
-    def in_words() -> None:
-        console.print(f"{number_of(found.records, 'record')}, fitted again.")
-        console.print(f"  stored {found.stored}\n  fresh  {found.fresh}")
-        if found.stored == found.fresh:
-            console.print("[bold green]The stored state is that of a fresh fit.[/]")
-        else:
-            console.print("[bold red]The stored state is not that of the records.[/]")
-        for problem in found.problems:
-            console.print(f"[bold red]{safe(problem)}[/bold red]", soft_wrap=True)
-
-    show(result, as_json, in_words)
-    if not found.passed:
-        raise typer.Exit(1)
+    audit_client(folder, as_json)
 
 
 @app.command()

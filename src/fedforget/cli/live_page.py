@@ -37,7 +37,7 @@ Losses = Callable[[ServerParty], Sequence[tuple[int, float]]]
 BEING_CHECKED = Checked(None, "being checked …")
 _MOST_DRIFT = 30
 _WORDS_LAST = 30.0
-"""Seconds after which words like "3 minutes ago" are written again."""
+"""Seconds after which words like "3 min ago" are written again."""
 _PAGE_FIRST = 0.3
 """Seconds that an audit waits for, in which the browser gets the page and its style."""
 _TIMES_LAST = 300.0

@@ -70,29 +70,20 @@ class Presence:
     Attributes
     ----------
     round, time : the last round with it; None if there was none.
-    missed : how many committed rounds went by without it since, or since it came.
     """
 
     round: int | None
     time: str | None
-    missed: int
 
 
 def presences(names: Sequence[str], rounds: Sequence[RoundRow]) -> dict[str, Presence]:
     """When each member took part last, by the committed rounds."""
     found = {}
     for name in names:
-        missed = 0
-        last: RoundRow | None = None
-        for row in reversed(rounds):
-            if name in row.body["participants"]:
-                last = row
-                break
-            missed += name in row.absent
-        found[name] = Presence(
-            None if last is None else int(last.body["round"]),
-            None if last is None else last.time,
-            missed,
+        there = (row for row in reversed(rounds) if name in row.body["participants"])
+        last = next(there, None)
+        found[name] = (
+            Presence(None, None) if last is None else Presence(int(last.body["round"]), last.time)
         )
     return found
 

@@ -18,9 +18,9 @@ import typer
 from fedforget.cli.console import console, listed, messages, number_of, plain_errors, safe
 from fedforget.errors import FedforgetError
 from fedforget.runtime.schedule import Backoff, Rounds, Schedule, Stop, Tell
-from fedforget.runtime.timetable import Timetable, duration, in_words, local_words, time_of_day
+from fedforget.runtime.timetable import Timetable, duration, local_words, time_of_day
 from fedforget.text import json_text, visible
-from fedforget.wall_clock import SystemClock, moment_of
+from fedforget.wall_clock import SystemClock, length_in_words, moment_of
 
 LOG_BYTES = 1 << 20
 LOGS_KEPT = 5
@@ -168,7 +168,7 @@ def in_plain_words(event: dict[str, Any]) -> str | None:
         case "elsewhere":
             return "The round that was due has been committed by another process."
         case "failed":
-            wait = in_words(timedelta(seconds=event["again_in"]))
+            wait = length_in_words(timedelta(seconds=event["again_in"]))
             return f"No round: {event['text']}. {_WHAT_HELPS[event['need']]} in {wait}."
         case "gives_up":
             tries = "1 try" if event["tries"] == 1 else f"{event['tries']} tries"

@@ -10,6 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedforget.cli.federation_options import (
+    CLUSTERS,
+    COLLUDING,
+    DEADLINE,
+    DROPOUT,
+    MAX_ITER,
+    MINIMUM,
+    N_INIT,
+    STEP,
+    CountStep,
+    MinCell,
+    MinRecords,
+)
 from fedforget.cli.page_options import (
     PORT,
     REPORT,
@@ -41,7 +54,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def init(
     folder: Folder,
     name: Annotated[str, typer.Option(help="The federation's name.")],
-    clusters: Annotated[int, typer.Option(help="Number of clusters K.")],
+    clusters: Annotated[int, CLUSTERS],
     feature: Annotated[
         list[str] | None,
         typer.Option(help="A column with its public bounds, NAME:LOW:HIGH; repeat for each."),
@@ -57,9 +70,7 @@ def init(
             help="A public constant for missing values of a column; repeat for each.",
         ),
     ] = None,
-    step: Annotated[
-        float, typer.Option(help="Width of a grid bin, as a fraction of the range.")
-    ] = 0.01,
+    step: Annotated[float, STEP] = 0.01,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports; 2 K if left out.")
     ] = None,
@@ -71,8 +82,8 @@ def init(
     ] = "means",
     server_points: Annotated[str, typer.Option(help="weighted or uniform.")] = "weighted",
     shift: Annotated[bool, typer.Option("--shift", help="Shift the grid at random.")] = False,
-    n_init: Annotated[int, typer.Option(help="Restarts at the server.")] = 10,
-    max_iter: Annotated[int, typer.Option(help="The most iterations of a restart.")] = 300,
+    n_init: Annotated[int, N_INIT] = 10,
+    max_iter: Annotated[int, MAX_ITER] = 300,
     disclosure: Annotated[
         str,
         typer.Option(
@@ -80,15 +91,9 @@ def init(
             " at least 3 records), omop (5), cms (11), or none."
         ),
     ] = "omop",
-    min_cell: Annotated[
-        int | None, typer.Option(help="Fewest records of a cluster that a client reports.")
-    ] = None,
-    min_records: Annotated[
-        int | None, typer.Option(help="A client with fewer records reports nothing.")
-    ] = None,
-    count_step: Annotated[
-        int | None, typer.Option(help="Clients round sizes to multiples of this.")
-    ] = None,
+    min_cell: MinCell = None,
+    min_records: MinRecords = None,
+    count_step: CountStep = None,
     published_step: Annotated[
         float | None,
         typer.Option(
@@ -102,16 +107,10 @@ def init(
             "--show-seeds", help="Report seeds, even though each is the bin of a real record."
         ),
     ] = False,
-    dropout: Annotated[
-        float, typer.Option(help="Share of the members that may be away in a round.")
-    ] = 0.1,
-    colluding: Annotated[
-        float, typer.Option(help="Share of the members that may side with the server.")
-    ] = 0.1,
-    minimum: Annotated[
-        int, typer.Option(help="Fewest members whose inputs may be summed up; at least 2.")
-    ] = 3,
-    deadline: Annotated[float, typer.Option(help="Seconds that a stage may last.")] = 60.0,
+    dropout: Annotated[float, DROPOUT] = 0.1,
+    colluding: Annotated[float, COLLUDING] = 0.1,
+    minimum: Annotated[int, MINIMUM] = 3,
+    deadline: Annotated[float, DEADLINE] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Set up a federation: make the server's directory and its federation file.
@@ -293,7 +292,7 @@ def enrol(
     from fedforget.cli.member_lists import plain_join, show_join
     from fedforget.errors import FedforgetError
     from fedforget.parties.joined import Joined
-    from fedforget.parties.server_party import open_server
+    from fedforget.parties.server_party import ListChanges, open_server
 
     with plain_errors():
         enrolments: dict[str, str] = {}
@@ -312,7 +311,7 @@ def enrol(
                     " from a backup (run server recover), or the file is not its own"
                     " (move it away)"
                 )
-            changes: dict[str, Any] = {
+            changes: ListChanges = {
                 "gone": tuple(gone or ()),
                 "renew": tuple(renew or ()),
                 "suspend": tuple(suspend or ()),
@@ -384,11 +383,11 @@ def write_list(path: Path, document: MembershipDocument) -> None:
 @app.command()
 def amend(
     folder: Folder,
-    clusters: Annotated[int | None, typer.Option(help="Number of clusters K.")] = None,
+    clusters: Annotated[int | None, CLUSTERS] = None,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports.")
     ] = None,
-    step: Annotated[float | None, typer.Option(help="Width of a grid bin.")] = None,
+    step: Annotated[float | None, STEP] = None,
     scale: Annotated[
         str | None, typer.Option(help="none, or box: each feature is scaled by its range.")
     ] = None,
@@ -405,30 +404,18 @@ def amend(
     drop_feature: Annotated[
         list[str] | None, typer.Option(help="A column that is no longer used.")
     ] = None,
-    n_init: Annotated[int | None, typer.Option(help="Restarts at the server.")] = None,
-    max_iter: Annotated[int | None, typer.Option(help="Most Lloyd iterations.")] = None,
-    min_cell: Annotated[
-        int | None, typer.Option(help="Fewest records of a cluster that a client reports.")
-    ] = None,
-    min_records: Annotated[
-        int | None, typer.Option(help="A client with fewer records reports nothing.")
-    ] = None,
-    count_step: Annotated[
-        int | None, typer.Option(help="Clients round sizes to multiples of this.")
-    ] = None,
+    n_init: Annotated[int | None, N_INIT] = None,
+    max_iter: Annotated[int | None, MAX_ITER] = None,
+    min_cell: MinCell = None,
+    min_records: MinRecords = None,
+    count_step: CountStep = None,
     published_step: Annotated[
         float | None, typer.Option(help="Centres are published on a grid of this step; 0: exact.")
     ] = None,
-    dropout: Annotated[
-        float | None, typer.Option(help="Share of the members that may be away in a round.")
-    ] = None,
-    colluding: Annotated[
-        float | None, typer.Option(help="Share of the members that may side with the server.")
-    ] = None,
-    minimum: Annotated[
-        int | None, typer.Option(help="Fewest members whose inputs may be summed up.")
-    ] = None,
-    deadline: Annotated[float | None, typer.Option(help="Seconds that a stage may last.")] = None,
+    dropout: Annotated[float | None, DROPOUT] = None,
+    colluding: Annotated[float | None, COLLUDING] = None,
+    minimum: Annotated[int | None, MINIMUM] = None,
+    deadline: Annotated[float | None, DEADLINE] = None,
     restore: Annotated[
         list[Path] | None,
         typer.Option(
@@ -659,27 +646,9 @@ def audit(folder: Folder, as_json: Json = False) -> None:
 
     Example: `fedforget server audit server/`
     """
-    from fedforget.cli.console import console, plain_errors, safe, show
-    from fedforget.parties.server_party import open_server
+    from fedforget.cli.audit_command import audit_server
 
-    with plain_errors(), open_server(folder) as party:
-        result = party.audit()
-    problems = result["problems"]
-
-    def in_words() -> None:
-        console.print(
-            f"Log: {result['log_entries']} entries, {result['rounds']} rounds; every signature and"
-            " link of the chain fits.",
-            soft_wrap=True,
-        )
-        for problem in problems:
-            console.print(f"[bold red]{safe(problem)}[/bold red]", soft_wrap=True)
-        if not problems:
-            console.print("[bold green]The model is the one that follows from the aggregate.[/]")
-
-    show(result, as_json, in_words)
-    if problems:
-        raise typer.Exit(1)
+    audit_server(folder, as_json)
 
 
 @app.command()

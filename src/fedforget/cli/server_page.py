@@ -22,7 +22,7 @@ from fedforget.clustering.distance import nearest
 from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.log import LogError
 from fedforget.parties.server_party import ServerParty
-from fedforget.parties.times import Limits, overdue_texts, server_times
+from fedforget.parties.times import Limits, Missing, overdue_texts, server_times
 from fedforget.protocol.graph import Thresholds
 from fedforget.protocol.membership import Membership
 from fedforget.wall_clock import utc_now
@@ -59,8 +59,8 @@ def server_values(
     listed = lists[-1] if lists else None
     rounds = rounds_of(log)
     recent = rounds[-MOST_ROUNDS:]
-    members = _members(listed, status, rounds)
     times = server_times(party, utc_now(), Limits())
+    members = _members(listed, status, rounds, times.missing)
     return {
         "name": party.federation.name,
         "identifier": party.federation.identifier,
@@ -131,23 +131,33 @@ def charts_of(rounds: Sequence[RoundRow], shows_bins: bool) -> list[Columns]:
 
 
 def _members(
-    listed: Membership | None, status: dict[str, Any], rounds: Sequence[RoundRow]
+    listed: Membership | None,
+    status: dict[str, Any],
+    rounds: Sequence[RoundRow],
+    missing: Sequence[Missing],
 ) -> list[MemberRow]:
     """Those first who were missing in the last rounds."""
     if listed is None:
         return []
     last = presences(list(listed.position), rounds)
+    lacking = {one.name: one for one in missing}
+    # A newcomer has missed all rounds there were.
+    missed = {one.name: len(rounds) if one.rounds is None else one.rounds for one in missing}
     rows = []
     for one in listed.members:
-        found = last[one.name]
         state = "suspended" if one.suspended else "takes part"
-        missing = found.missed > 0 and not one.suspended
-        if missing:
-            rounds_missed = "round" if found.missed == 1 else f"{found.missed} rounds"
-            state = f"missing in the last {rounds_missed}"
-        counted = status["counted"].get(one.name)
-        rows.append(MemberRow(one.name, one.key.hex(), state, counted, found, missing))
-    return sorted(rows, key=lambda row: -row.last.missed if row.is_missing else 0)
+        if one.name in lacking:
+            state = _state_of(lacking[one.name])
+        counted, is_missing = status["counted"].get(one.name), one.name in lacking
+        rows.append(MemberRow(one.name, one.key.hex(), state, counted, last[one.name], is_missing))
+    return sorted(rows, key=lambda row: -missed.get(row.name, 0))
+
+
+def _state_of(missing: Missing) -> str:
+    if missing.rounds is None:
+        return "missing since it came"
+    rounds = "round" if missing.rounds == 1 else f"{missing.rounds} rounds"
+    return f"missing in the last {rounds}"
 
 
 def _rules(party: ServerParty, listed: Membership | None) -> Rules:

@@ -16,7 +16,7 @@ from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import open_client
 from fedforget.parties.server_party import open_server
 from fedforget.parties.times import ClientTimes, Limits, Times, client_times, server_times
-from fedforget.wall_clock import stamp, utc_now
+from fedforget.wall_clock import stamp, time_since, utc_now
 
 UNKNOWN = "unknown"
 MOST_DAYS = 36500
@@ -116,11 +116,9 @@ def _rounds(number: int | None) -> str:
 
 
 def _since(times: Times, moment: datetime | None) -> str:
-    from fedforget.runtime.timetable import in_words
-
     if moment is None:
         return UNKNOWN
-    return f"{stamp(moment)} ({in_words(timedelta(seconds=times.ago(moment) or 0))} ago)"
+    return f"{stamp(moment)} ({time_since(moment, times.now)})"
 
 
 def _is_in(path: Path, folder: Path) -> bool:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from fedforget.cli.console import console, plain_errors, safe, show
 from fedforget.errors import FedforgetError
-from fedforget.runtime.timetable import DAY, Timetable, duration, in_words, time_of_day
+from fedforget.runtime.timetable import DAY, Timetable, duration, time_of_day
+from fedforget.wall_clock import length_in_words
 from fedforget.whole_files import whole_file
 
 STATE = Path("/var/lib")
@@ -347,8 +348,8 @@ def _calendar(wanted: Wanted) -> list[str]:
         hours = sorted((table.at.hour + step * one) % 24 for one in range(DAY // table.every))
     else:
         raise FedforgetError(
-            f"a timer cannot run every {in_words(table.every)} at a set time of day: use 24h or"
-            " a number of hours that divides a day, or leave --at out"
+            f"a timer cannot run every {length_in_words(table.every)} at a set time of day: use 24h"
+            " or a number of hours that divides a day, or leave --at out"
         )
     shown = ",".join(f"{hour:02d}" for hour in hours)
     return [f"OnCalendar=*-*-* {shown}:{table.at.minute:02d}:00", "Persistent=true"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedforget.text import visible
+from fedforget.wall_clock import time_since
 
 
 def render(template: str, **values: Any) -> str:
@@ -120,24 +121,11 @@ def _epoch(seconds: float) -> str:
 
 
 def _ago(text: str, now: datetime) -> str:
-    """How long ago a time of a log was, roughly.
+    """How long ago a time of a log was.
 
     >>> _ago("2030-01-02T03:04:05+00:00", datetime(2030, 1, 3, 9, tzinfo=UTC))
-    '29 hours ago'
+    '1 d 5 h ago'
     """
     with suppress(ValueError, TypeError):
-        return f"{lasting(now - datetime.fromisoformat(text))} ago"
+        return time_since(datetime.fromisoformat(text), now)
     return text
-
-
-def lasting(span: timedelta) -> str:
-    """How long something has lasted, roughly.
-
-    >>> lasting(timedelta(hours=60)), lasting(timedelta(seconds=61)), lasting(timedelta(seconds=1))
-    ('2 days', '61 seconds', '1 second')
-    """
-    seconds = max(0, int(span.total_seconds()))
-    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}s"
-    return f"{seconds} second{'s' * (seconds != 1)}"

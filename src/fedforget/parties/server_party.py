@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from msgspec import structs
@@ -39,8 +39,9 @@ from fedforget.protocol.history import check_lists, next_list, walk
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
+from fedforget.protocol.recovery import highest_attempt
 from fedforget.protocol.rules import Waiting, why_no_delta
-from fedforget.protocol.server_side import ServerSide, highest_attempt
+from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from fedforget.report import Traffic
 from fedforget.text import check_new_name
@@ -61,10 +62,6 @@ _SCHEMA = Schema(
     " `server init`, and let the members make new directories",
 )
 
-
-MOST_ATTEMPTS_LOST = 1 << 32
-"""Attempts that a restored server skips at most, because members say that they have seen them."""
-
 _VALUES = ("federation", "versions", "counted_with", "ledger", "aggregate", "model")
 COUNTED_WITH = "counted_with"
 """Digest of the federation file with which the stored aggregate was counted."""
@@ -72,6 +69,26 @@ COUNTED_WITH = "counted_with"
 
 class ServerError(FedforgetError):
     """Something that a server cannot do in its present state."""
+
+
+class ListChanges(TypedDict, total=False):
+    """What another list of members changes, besides those who come.
+
+    Attributes
+    ----------
+    gone : who is taken off the list; whoever is still counted is taken out of the model by a full
+        round of the others, which shows its histogram.
+    renew : members whose enrolment replaces their key.
+    suspend, resume : who takes no part for a while, and who does again.
+    afresh : begin an epoch with the same members.  What they have signed since the last commit
+        binds them less then: after a restore, this server may not know it.
+    """
+
+    gone: Sequence[str]
+    renew: Sequence[str]
+    suspend: Sequence[str]
+    resume: Sequence[str]
+    afresh: bool
 
 
 class ServerParty:
@@ -162,34 +179,20 @@ class ServerParty:
         return latest.membership
 
     def enrol(
-        self,
-        enrolments: Mapping[str, str] | None = None,
-        *,
-        gone: Sequence[str] = (),
-        renew: Sequence[str] = (),
-        suspend: Sequence[str] = (),
-        resume: Sequence[str] = (),
-        afresh: bool = False,
+        self, enrolments: Mapping[str, str] | None = None, **changes: Unpack[ListChanges]
     ) -> MembershipDocument:
         """Begin an epoch with another list of members.
 
         Parameters
         ----------
         enrolments : names and keys, in hexadecimal, of those who come or get a new key.
-        gone : who is taken off the list; whoever is still counted is taken out of the model by a
-            full round of the others, which shows its histogram.
-        renew : members whose enrolment replaces their key.
-        suspend, resume : who takes no part for a while, and who does again.
-        afresh : begin an epoch with the same members.  What they have signed since the last commit
-            binds them less then: after a restore, this server may not know it.
+        **changes : what else differs from the list in force.
         """
-        membership = self.plan(
-            enrolments, gone=gone, renew=renew, suspend=suspend, resume=resume, afresh=afresh
-        )
+        membership = self.plan(enrolments, **changes)
         signed, ledger = SignedMembership.by(membership, self.identity), self.ledger()
         # Whoever comes back with a new key does not know what was counted of it.
         counted = ledger.place.counted or {}
-        if any(name in counted for name in renew):
+        if any(name in counted for name in changes.get("renew", ())):
             ledger = structs.replace(ledger, full_due=True)
         with self._db.transaction():
             self.add_list(signed, ledger)
@@ -231,22 +234,17 @@ class ServerParty:
         self._protocol = None
 
     def plan(
-        self,
-        enrolments: Mapping[str, str] | None = None,
-        *,
-        gone: Sequence[str] = (),
-        renew: Sequence[str] = (),
-        suspend: Sequence[str] = (),
-        resume: Sequence[str] = (),
-        afresh: bool = False,
+        self, enrolments: Mapping[str, str] | None = None, **changes: Unpack[ListChanges]
     ) -> Membership:
         """The list that :meth:`enrol` would make; nothing is stored."""
+        gone, renew = changes.get("gone", ()), changes.get("renew", ())
+        suspend, resume = changes.get("suspend", ()), changes.get("resume", ())
         check_lists_known(self.federation, self.lists())
         latest = self._latest()
         before = None if latest is None else latest.membership
         members = {} if before is None else {one.name: one for one in before.members}
         enrolments = dict(enrolments or {})
-        if not (enrolments or gone or suspend or resume or (afresh and members)):
+        if not (enrolments or gone or suspend or resume or (changes.get("afresh") and members)):
             raise ServerError("nothing would change: say who comes, goes, is suspended or resumes")
         for name in (*gone, *suspend, *resume, *renew):
             if name not in members:

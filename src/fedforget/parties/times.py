@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedforget.parties.attempts import failures_since
 from fedforget.parties.imports import waiting_imports
+from fedforget.protocol.history import left_after
+from fedforget.protocol.membership import Membership
 from fedforget.protocol.messages import Letter, Notice
 from fedforget.wall_clock import moment_of, stamp
 
@@ -37,11 +39,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Commit:
-    """A committed round."""
+    """A committed round: under which list, whom it counts, and who has left by then."""
 
     round: int
     time: datetime | None
+    epoch: int
     counted: Mapping[str, int]
+    left: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -140,10 +144,7 @@ def server_times(party: ServerParty, now: datetime, limits: Limits) -> Times:
     last = commits[-1] if commits else None
     lists = party.lists()
     newest = lists[-1] if lists else None
-    active = () if newest is None else newest.active
-    since = _times_of_lists(log)
-    came = {} if newest is None else {name: since.get(newest.since[name]) for name in active}
-    missing = missing_members(active, commits, came)
+    missing = missing_members(newest, commits, _times_of_lists(log))
     failed = [
         *_failures_in(log),
         *(
@@ -162,8 +163,7 @@ def client_times(party: ClientParty, now: datetime, limits: Limits) -> ClientTim
     commits = commits_of(party.store.notices_after(0))
     last = commits[-1] if commits else None
     lists = party.lists()
-    active = lists[-1].active if lists else ()
-    missing = missing_members(active, commits, {})
+    missing = missing_members(lists[-1] if lists else None, commits, {})
     failed = [
         {"time": one["time"], "causes": [one["cause"]]}
         for one in failures_since(party.folder, None if last is None else last.time)
@@ -197,27 +197,38 @@ def last_commit_of(log: Sequence[Mapping[str, Any]]) -> datetime | None:
 def commits_of(letters: Iterable[bytes]) -> list[Commit]:
     """What commit notices say of time and members."""
     found = []
+    left: tuple[str, ...] = ()
     for data in letters:
         payload = Letter(data).payload
         if isinstance(payload.body, Notice):
             seconds = payload.body.time
             moment = datetime.fromtimestamp(seconds, UTC) if seconds else None
-            found.append(Commit(payload.context.round, moment, dict(payload.body.counted)))
+            left = left_after(left, payload.body)
+            context, counted = payload.context, dict(payload.body.counted)
+            found.append(Commit(context.round, moment, context.epoch, counted, left))
     return found
 
 
 def missing_members(
-    active: Iterable[str], commits: Sequence[Commit], came: Mapping[str, datetime | None]
+    newest: Membership | None, commits: Sequence[Commit], made: Mapping[int, datetime | None]
 ) -> tuple[Missing, ...]:
-    """Members that take part, but are not in the last round."""
-    if not commits:
+    """Members of a list whom the last round did not count, though they could have taken part.
+
+    Whoever has left is not missing, nor is a newcomer before the first round under its list.
+    ``made`` says when each list was made, as far as that is known.
+    """
+    if newest is None or not commits:
         return ()
     last, time_of = commits[-1], {one.round: one.time for one in commits}
+    gone = {*last.left} - newest.returned
     found = []
-    for name in active:
-        counted = last.counted.get(name)
+    for name in newest.active:
+        counted, came = last.counted.get(name), newest.since[name]
+        if name in gone:
+            continue
         if counted is None:
-            found.append(Missing(name, came.get(name), None))
+            if last.epoch >= came:
+                found.append(Missing(name, made.get(came), None))
         elif counted < last.round:
             found.append(Missing(name, time_of.get(counted + 1), last.round - counted))
     return tuple(sorted(found, key=lambda one: one.name))

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from fedforget import scma
 from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.client_ledger import (
     ClientLedger,
@@ -38,6 +37,7 @@ from fedforget.protocol.client_stages import (
     Sent,
     Shared,
 )
+from fedforget.protocol.dealing import advertised_by, deal, masked, opened
 from fedforget.protocol.errors import (
     AliveAndDeadError,
     AloneError,
@@ -78,13 +78,11 @@ from fedforget.protocol.joining import (
 )
 from fedforget.protocol.keys import (
     KEY_BYTES,
-    AgreementKey,
     Entropy,
     Identity,
     digest_of,
-    digest_of_names,
 )
-from fedforget.protocol.masks import AttemptSecrets, View, pair_mask, self_mask, share_key
+from fedforget.protocol.masks import AttemptSecrets, View
 from fedforget.protocol.membership import EVERYONE, SERVER, Membership
 from fedforget.protocol.messages import (
     Advertise,
@@ -101,8 +99,6 @@ from fedforget.protocol.messages import (
     Present,
     Reveal,
     Roster,
-    SealedShares,
-    Shares,
     SignedSet,
     Survivors,
     Unmask,
@@ -115,14 +111,12 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.rules import (
     Requirements,
-    check_advertised,
     check_leavers,
     fewest_together,
     groups_of,
     part_with,
     requirements,
 )
-from fedforget.protocol.shares import SHARE_BYTES, fingerprint, split
 
 MOST_NOTICES = 1_000
 """Most commits that a client passes on to a server that has lost them."""
@@ -674,44 +668,9 @@ class ClientSide:
             raise ChangedParticipantsError(f"{self.name} advertised but is not listed")
         self._check_gathering(context, participants)
         graph, secrets = self._graph(context, participants), self._secrets(context)
-        neighbours = self._advertised_by(graph.neighbours(self.name), context, roster)
-        points = [self.membership.position[name] for name in (*neighbours, self.name)]
-        entropy, threshold = secrets.coefficients(participants), graph.plan.threshold
-        seed = secrets.seed(participants)
-        seeds = split(seed, points, threshold, entropy)
-        keys = split(secrets.masking.private, points, threshold, entropy)
-        listed = digest_of_names(participants)
-        shared: dict[str, bytes] = {}
-        dealt = []
-        for name, of_seed, of_key in zip(neighbours, seeds, keys, strict=False):
-            shared[name] = secrets.sharing.with_peer(AgreementKey(neighbours[name].sharing_key))
-            hashes = fingerprint(of_seed), fingerprint(of_key)
-            key, pair = share_key(shared[name], context.digest, listed, self.name, name)
-            ciphertext = key.encrypt(of_seed + of_key, pair + b"".join(hashes))
-            dealt.append(SealedShares(name, ciphertext, *hashes))
-        masking_keys = {name: one.masking_key for name, one in neighbours.items()}
-        body = Shares(tuple(dealt), fingerprint(seeds[-1]), digest_of(b"seed", seed))
-        return Shared(context, participants, masking_keys, shared, seeds[-1]), self.ledger, body
-
-    def _advertised_by(
-        self, neighbours: tuple[str, ...], context: Context, roster: Roster
-    ) -> dict[str, Advertise]:
-        """The neighbours' keys, each signed by its owner for this attempt."""
-        found: dict[str, Advertise] = {}
-        for data in roster.advertisements:
-            letter = Letter(data)
-            name = letter.payload.sender
-            if name not in neighbours or name in found:
-                raise ChangedParticipantsError(f"{name or 'the server'} is not a neighbour here")
-            letter.check(self.membership.keys[name])
-            body = letter.payload.body
-            if letter.payload.context != context or not isinstance(body, Advertise):
-                raise OutOfOrderError(f"{name}'s advertisement belongs to another attempt")
-            check_advertised(name, body)
-            found[name] = body
-        if len(found) != len(neighbours):
-            raise ChangedParticipantsError("a neighbour's advertisement is missing")
-        return {name: found[name] for name in neighbours}
+        neighbours = advertised_by(graph.neighbours(self.name), self.membership, context, roster)
+        dealt, body = deal(self.name, self.membership, context, graph, secrets, neighbours)
+        return dealt, self.ledger, body
 
     def _send(self, stage: Shared, delivery: Delivery) -> tuple[ClientStage, ClientLedger, Body]:
         context, sharers = stage.context, delivery.sharers
@@ -722,7 +681,7 @@ class ClientSide:
         near = [name for name in stage.masking_keys if name in present]
         if [one.name for one in delivery.dealt] != near:
             raise ChangedParticipantsError("the shares delivered do not fit who shared secrets")
-        held, unreadable = self._opened(stage, delivery)
+        held, unreadable = opened(self.name, stage, delivery)
         colluders = self.federation.policy.colluders(len(self.membership))
         if len(unreadable) == len(near) > colluders:
             # So many cannot all be at fault: the shares are for keys that are not known here.
@@ -739,37 +698,12 @@ class ClientSide:
         codec = self.federation.codec(context.capacity, context.salt)
         view = View(context.digest, stage.roster, sharers)
         plain_vector = codec.encode(change.points(), change.counts())
-        seed = secrets.seed(stage.roster)
-        masked_vector = scma.add(plain_vector, self_mask(seed, view, self.name, codec.length))
-        for name in near:
-            secret = secrets.masking.with_peer(AgreementKey(stage.masking_keys[name]))
-            masked_vector = scma.add(
-                masked_vector, pair_mask(secret, view, self.name, name, codec.length)
-            )
+        near_keys = {name: stage.masking_keys[name] for name in near}
+        masked_vector = masked(plain_vector, self.name, view, secrets, near_keys)
         received = digest_of_delivery(delivery.dealt)
         sent = Sent(context, stage.roster, sharers, held, stage.own_share)
         ledger = replace(ledger, pending=replace(ledger.pending, sent=True))
         return sent, ledger, Masked(codec.pack(masked_vector), unreadable, received)
-
-    def _opened(
-        self, stage: Shared, delivery: Delivery
-    ) -> tuple[dict[str, tuple[bytes, bytes]], tuple[str, ...]]:
-        """The neighbours' shares, and the neighbours whose shares cannot be used."""
-        held, unreadable = {}, []
-        listed = digest_of_names(stage.roster)
-        for one in delivery.dealt:
-            key, pair = share_key(
-                stage.secrets[one.name], stage.context.digest, listed, one.name, self.name
-            )
-            try:
-                plaintext = key.decrypt(one.ciphertext, pair + one.hashes)
-                pieces = plaintext[:SHARE_BYTES], plaintext[SHARE_BYTES:]
-                if tuple(map(fingerprint, pieces)) != (one.seed_hash, one.key_hash):
-                    raise BadShareError("a share does not fit its hash")
-                held[one.name] = pieces
-            except BadShareError:
-                unreadable.append(one.name)
-        return held, tuple(sorted(unreadable))
 
     def _consent(self, stage: Sent, survivors: Survivors) -> tuple[ClientStage, ClientLedger, Body]:
         alive, dead, context = survivors.alive, survivors.dead, stage.context

@@ -89,6 +89,12 @@ def counted_after(
     return left, {name: at for name, at in counted.items() if name not in left}
 
 
+def left_after(left: tuple[str, ...], notice: Notice) -> tuple[str, ...]:
+    """Who has left, after a commit: whoever is counted again has come back."""
+    back = {name for name, _ in notice.counted}
+    return tuple(sorted(({*left} | {*notice.left}) - back))
+
+
 def next_list(
     before: Membership | None,
     place: Place,

@@ -9,7 +9,6 @@ or ``commit`` return.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
@@ -36,10 +35,10 @@ from fedforget.protocol.errors import (
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Graph
 from fedforget.protocol.history import (
-    Place,
     check_list,
     counted_after,
     follow,
+    left_after,
     place_of,
     version_of,
 )
@@ -68,7 +67,6 @@ from fedforget.protocol.messages import (
     Roster,
     SealedShares,
     Shares,
-    SignedSet,
     Survivors,
     Unmask,
     Who,
@@ -77,6 +75,7 @@ from fedforget.protocol.messages import (
     leave_statement,
     seal,
 )
+from fedforget.protocol.recovery import highest_attempt, signed_since
 from fedforget.protocol.rules import (
     Requirements,
     Waiting,
@@ -108,9 +107,6 @@ from fedforget.protocol.server_stages import (
     Unmasking,
 )
 from fedforget.protocol.unmasking import MisdealtError, check_reveal, unmasked
-
-MOST_ATTEMPTS_LOST = 1 << 32
-"""How many attempts a server that was restored from a backup can have forgotten."""
 
 Notices = Callable[[int], Sequence[bytes]]
 """Gives the commit notices after a round, in their order."""
@@ -759,7 +755,7 @@ class ServerSide:
         self.last_notice = seal(Payload(context, SERVER, EVERYONE, notice), self._identity)
         place = place_of(context, notice)
         full_due = self.ledger.full_due and context.kind == "delta"
-        gone = _left_after(self.ledger.left, notice)
+        gone = left_after(self.ledger.left, notice)
         self.ledger = replace(self.ledger, place=place, lock=None, full_due=full_due, left=gone)
         self.stage = Idle()
         # What members have said of their place is no longer so.
@@ -824,71 +820,16 @@ class ServerSide:
                 continue
             policy = version_of(context, self.federation).policy
             place, _, _ = follow(place, lists, context, notice, policy)
-            gone = _left_after(gone, notice)
+            gone = left_after(gone, notice)
             found += 1
         self.membership = lists[-1]
-        lock = self._signed_since(place, greetings, None if found else self.ledger.lock)
+        policy, known = self.federation.policy, None if found else self.ledger.lock
+        lock = signed_since(self.membership, policy, place, greetings, known)
         latest = max(attempt, self.ledger.attempt)
         self.ledger = ServerLedger(place, latest, lock, full_due=True, left=gone)
         self.present = {}
         self.stage = Idle()
         return found
-
-    def _signed_since(
-        self, place: Place, greetings: Iterable[Present], own: Lock | None
-    ) -> Lock | None:
-        """The set that more members have signed at this place than may collude.
-
-        Without one, the set that this server remembers; and without that, a set with leavers whom
-        these confirm: whoever signed it refuses every list that does not name them, and one member
-        that lies of them does no harm.
-        """
-        here = [one for one in greetings if one.link == place.link]
-        counts = Counter(one.signed for one in here if one.signed is not None)
-        colluders = self.federation.policy.colluders(len(self.membership))
-        wishes = {one.name: one.leaving.alone for one in here if one.leaving is not None}
-        own = lock_at(place, own)
-        for signed, number in counts.most_common():
-            alone = own is None and self._may_have_been_asked(signed, place, wishes)
-            if number > colluders or alone:
-                return Lock(place.round + 1, signed.membership, signed.alive, signed.left)
-        return own
-
-    def _may_have_been_asked(
-        self, signed: SignedSet, place: Place, wishes: Mapping[str, bool]
-    ) -> bool:
-        """Whether an honest server can have asked members to sign a set with these leavers."""
-        alive, left, counted = signed.alive, signed.left, place.counted or {}
-        if (
-            not left
-            or not {*left} <= wishes.keys() & {*alive}
-            or not {*alive} <= {*self.membership.active}
-        ):
-            return False
-        alone = [name for name in left if wishes[name]]
-        after = {name: at for name, at in counted.items() if name not in left}
-        try:
-            check_leavers(
-                self.membership, self.federation.policy, alive, left, alone, counted, after
-            )
-        except TooFewError:
-            return False
-        return True
-
-
-def highest_attempt(own: int, greetings: Iterable[Present]) -> int:
-    """The latest attempt that anybody has seen.
-
-    A claim far above what this server has opened is not believed: it would use the numbers up.
-    """
-    claims = [one.seen for one in greetings if one.seen < own + MOST_ATTEMPTS_LOST]
-    return max([own, *claims])
-
-
-def _left_after(left: tuple[str, ...], notice: Notice) -> tuple[str, ...]:
-    """Who has left, after a commit: whoever is counted again has come back."""
-    back = {name for name, _ in notice.counted}
-    return tuple(sorted(({*left} | {*notice.left}) - back))
 
 
 def _who(missing: Sequence[str], counted: Mapping[str, int]) -> str:

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
 from fedforget.protocol.messages import Kind, Letter, Present
-from fedforget.protocol.server_side import ServerSide, highest_attempt
+from fedforget.protocol.recovery import highest_attempt
+from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Decided, Outgoing, RoundResult
 from fedforget.report import Traffic
 

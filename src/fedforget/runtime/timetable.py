@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from fedforget.errors import FedforgetError
-from fedforget.wall_clock import stamp
+from fedforget.wall_clock import length_in_words, stamp
 
 DAY = timedelta(days=1)
 LONGEST = timedelta(days=36500)
@@ -143,28 +143,13 @@ class Timetable:
 
     def __str__(self) -> str:
         when = "" if self.at is None else f" at {self.at:%H:%M} (local time)"
-        return f"every {in_words(self.every)}{when}"
+        return f"every {length_in_words(self.every)}{when}"
 
 
 def _beyond(start: datetime, every: timedelta, now: datetime) -> datetime:
     """The first of ``start + every``, ``start + 2 every``... that is after ``now``."""
     steps = max(1, (now - start) // every + 1)
     return start + steps * every
-
-
-def in_words(length: timedelta) -> str:
-    """A length of time for people.
-
-    >>> in_words(timedelta(days=2)), in_words(timedelta(seconds=5400)), in_words(timedelta(0))
-    ('2 d', '1 h 30 min', '0 s')
-    """
-    seconds = int(length.total_seconds())
-    days, rest = divmod(seconds, 86400)
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
-    told = [f"{number} {unit}" for number, unit in parts if number][:2]
-    return " ".join(told) or "0 s"
 
 
 def local_words(moment: datetime, zone: tzinfo | None = None) -> str:
