@@ -204,3 +204,14 @@ def test_the_estimators_come_with_a_plain_installation() -> None:
     command = [sys.executable, "-c", program, ",".join(EXTRAS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_clients_status_loads_no_readers_and_no_server() -> None:
+    program = "import sys, fedforget.cli.status_command; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
+    )
+    found = set(done.stdout.split())
+    parties = "fedforget.parties"
+    assert f"{parties}.client_party" in found
+    assert not found & {f"{parties}.sources.opening", f"{parties}.server_party"}

@@ -14,7 +14,6 @@ from fedforget.cli.metrics import client_metrics, server_metrics, write_metrics
 from fedforget.cli.words import table_of
 from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import open_client
-from fedforget.parties.server_party import open_server
 from fedforget.parties.times import ClientTimes, Limits, Times, client_times, server_times
 from fedforget.wall_clock import stamp, time_since, utc_now
 
@@ -59,6 +58,9 @@ def show_client(folder: Path, asked: Asked) -> None:
 
 def show_server(folder: Path, asked: Asked) -> None:
     """A server's status."""
+    # A client's status does not wait for it.
+    from fedforget.parties.server_party import open_server
+
     with plain_errors():
         with open_server(folder) as party:
             status = party.status()

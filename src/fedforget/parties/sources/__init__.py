@@ -5,9 +5,26 @@ features.  Columns are matched by their names; a source may have others, which a
 Anything wrong is said with its place, and nothing has been imported then.
 """
 
-from fedforget.parties.sources.opening import open_source
-from fedforget.parties.sources.options import SourceOptions
-from fedforget.parties.sources.reader import ROWS_AT_A_TIME, TableError
-from fedforget.parties.sources.source import Source
+from typing import TYPE_CHECKING
+
+from fedforget.lazy import names_from
+
+if TYPE_CHECKING:
+    from fedforget.parties.sources.opening import open_source
+    from fedforget.parties.sources.options import SourceOptions
+    from fedforget.parties.sources.reader import ROWS_AT_A_TIME, TableError
+    from fedforget.parties.sources.source import Source
 
 __all__ = ["ROWS_AT_A_TIME", "Source", "SourceOptions", "TableError", "open_source"]
+
+# A command that reads no records loads no readers.
+__getattr__ = names_from(
+    __name__,
+    {
+        "ROWS_AT_A_TIME": f"{__name__}.reader",
+        "Source": f"{__name__}.source",
+        "SourceOptions": f"{__name__}.options",
+        "TableError": f"{__name__}.reader",
+        "open_source": f"{__name__}.opening",
+    },
+)
