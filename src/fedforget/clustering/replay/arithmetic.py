@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
@@ -30,6 +32,43 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
         return builder.zext(zeros, ir.IntType(64))
 
     return types.int64(types.uint32), generate
+
+
+@intrinsic
+def at_most(typing_context: Any, numbers: Any, bound: Any) -> Any:
+    """Which of 32 numbers in single precision are at most the bound: a bit for each of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        block = ir.VectorType(ir.FloatType(), 32)
+        first = make_array(signature.args[0])(context, builder, arguments[0]).data
+        loaded = builder.load(builder.bitcast(first, block.as_pointer()), align=4)
+        lane = ir.Constant(ir.IntType(32), 0)
+        one = builder.insert_element(ir.Constant(block, ir.Undefined), arguments[1], lane)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), 32), [0] * 32)
+        bounds = builder.shuffle_vector(one, one, everywhere)
+        hits = builder.bitcast(builder.fcmp_ordered("<=", loaded, bounds), ir.IntType(32))
+        return hits if sys.byteorder == "little" else builder.bitreverse(hits)
+
+    return types.uint32(numbers, types.float32), generate
+
+
+@intrinsic
+def fetch(typing_context: Any, matrix: Any, row: Any) -> Any:
+    """Ask for the first and the last number of a row, which will be read soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = make_array(signature.args[0])(context, builder, arguments[0])
+        flag, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        width = builder.extract_value(array.shape, 1)
+        begin = builder.mul(arguments[1], width)
+        for place in (begin, builder.add(begin, builder.sub(width, ir.Constant(width.type, 1)))):
+            address = builder.bitcast(builder.gep(array.data, [place]), byte)
+            builder.call(prefetch, [address, *(ir.Constant(flag, how) for how in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(matrix, types.int64), generate
 
 
 @helper

@@ -10,6 +10,7 @@ import numpy as np
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
+    at_most,
     copy,
     fill,
     largest,
@@ -499,23 +500,33 @@ def _take_labels(points, rows, margins, scratch, row, count, turn):
     OUT: rows, margins, scratch.
     """
     labels, reserves, drifts = rows.labels[row], margins.reserves[row], margins.drifts[row]
-    measured, touched = margins.measured, scratch.touched[turn]
-    spent = np.float32(margins.rows[row].spent)
+    slots, measured, nearest = scratch.candidates, margins.measured, margins.nearest
+    spent, touched = np.float32(margins.rows[row].spent), scratch.touched[turn]
     # Anchors are off the centres by a rounding.
     least = 2.0 * largest(drifts)
-    met = 0
+    # Most points keep their labels.  The others are noted behind the candidates, without a branch.
+    left = slots[points.weights.shape[0] :]
+    n_left = 0
     for j in range(count):
-        slot = scratch.candidates[j]
+        slot = np.uint64(slots[j])
+        reserves[slot] = (measured[j] + spent) * np.float32(1.0 - 1e-6)
+        left[n_left] = j
+        # A slot without a point has no label, either.
+        n_left += 1 if (measured[j] <= least) | (labels[slot] != nearest[j]) else 0
+    met = count
+    for i in range(n_left):
+        j = left[i]
+        slot = slots[j]
         if points.weights[slot] == 0:
             measured[j] = np.inf
             reserves[slot] = np.inf
+            met -= 1
             continue
-        met += 1
-        now = np.int64(margins.nearest[j])
+        now = np.int64(nearest[j])
         if measured[j] <= least:
             now = _nearest_of_all(points, rows, margins, drifts, scratch, row, slot)
             measured[j] = -np.inf
-        reserves[slot] = (measured[j] + spent) * np.float32(1.0 - 1e-6)
+            reserves[slot] = -np.inf
         was = np.int64(labels[slot])
         if was != now:
             labels[slot] = now
@@ -532,11 +543,7 @@ def _list_below(numbers, bound, listed):
     count = np.uint64(0)
     for begin in range(0, numbers.shape[0], BORDER_BLOCK):
         block = numbers[begin : begin + BORDER_BLOCK]
-        # A bit for each number of the block.
-        hits = np.uint32(0)
-        for i in range(BORDER_BLOCK):
-            is_hit = np.uint32(1) if block[i] <= bound else np.uint32(0)
-            hits |= np.uint32(is_hit << np.uint32(i))
+        hits = at_most(block, bound)
         found = np.uint64(0)
         while hits != 0:
             listed[count + found] = begin + lowest_bit(hits)
@@ -577,11 +584,16 @@ def _list_border(margins, row, slots, count):
     border, border_margins = margins.border[row], margins.border_margins[row]
     bound = np.float32(kept.cut)
     p = 0
-    for j in range(count):
-        if margins.measured[j] <= bound:
-            border[p] = slots[j]
-            border_margins[p] = margins.measured[j]
-            p += 1
+    for begin in range(0, count, BORDER_BLOCK):
+        hits = at_most(margins.measured[begin : begin + BORDER_BLOCK], bound)
+        while hits != 0:
+            j = begin + lowest_bit(hits)
+            hits &= hits - np.uint32(1)
+            # Behind the last one there may be anything.
+            if j < count:
+                border[p] = slots[j]
+                border_margins[p] = margins.measured[j]
+                p += 1
     for rest in range(p, _whole_blocks(p)):
         border_margins[rest] = np.inf
     kept.listed = p

@@ -7,7 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.replay.arithmetic import copy, count_steps, fill, locate, mean_of, take
+from fedforget.clustering.replay.arithmetic import (
+    copy,
+    count_steps,
+    fetch,
+    fill,
+    locate,
+    mean_of,
+    take,
+)
 from fedforget.clustering.replay.estimates import (
     add_point_to_estimates,
     assign_by_estimates,
@@ -46,6 +54,10 @@ from fedforget.compilation import Function, helper, inlined, kernel
 
 CHANGE, SETTLE = 1, 2
 """The steps of a replay that concern all restarts; each is taken once."""
+
+
+AHEAD = 16
+"""Moves are scattered over all points: so many ahead, a point is asked for from memory."""
 
 
 class Strategy(NamedTuple):
@@ -285,8 +297,10 @@ def _total_shift(rows, scratch, above, row, is_old, turn):
 def _move_clusters(points, sums, scratch):
     """Carry out the moves.  OUT: sums, of the clusters; scratch."""
     last = np.int64(-1)
-    for p in range(scratch.tally.moves):
+    count = scratch.tally.moves
+    for p in range(count):
         move = scratch.moves[p]
+        fetch(points.values, scratch.moves[min(p + AHEAD, count - 1)].slot)
         # A point that leaves a cluster for another moves twice.
         if move.slot != last:
             count_steps(points, move.slot, scratch.steps)
