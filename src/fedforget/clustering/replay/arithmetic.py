@@ -8,6 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
@@ -16,6 +17,9 @@ from fedforget.compilation import helper, inlined
 SINGLE = 2.0**-23
 """Twice the unit roundoff of single precision."""
 
+
+LINE = 16
+"""Numbers in single precision per cache line."""
 
 UNDERFLOW = 2.0**-130
 """More than the errors of tiny numbers in single precision, whose last bit is worth 2^-149."""
@@ -30,6 +34,31 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
         return builder.zext(zeros, ir.IntType(64))
 
     return types.int64(types.uint32), generate
+
+
+@intrinsic
+def _fetch_line(typing_context: Any, numbers: Any, place: Any) -> Any:
+    """Ask for the cache line of one number of an array, and do not wait for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        array = make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)
+        routine = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        )
+        # To be read, kept close, and data.
+        builder.call(routine, [address, *(ir.Constant(word, number) for number in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.int64), generate
+
+
+@helper
+def fetch(numbers):
+    """Ask for the cache lines of an array in single precision that will be read soon."""
+    for i in range(0, numbers.shape[0], LINE):
+        _fetch_line(numbers, i)
 
 
 @helper
