@@ -42,7 +42,8 @@ def _fetch_line(typing_context: Any, numbers: Any, place: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        array = make_array(signature.args[0])(context, builder, arguments[0])
+        array_of: Any = make_array
+        array = array_of(signature.args[0])(context, builder, arguments[0])
         address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)
         routine = builder.module.declare_intrinsic(
             "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, word, word, word])
