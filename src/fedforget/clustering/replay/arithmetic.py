@@ -19,6 +19,9 @@ SINGLE = 2.0**-23
 """Twice the unit roundoff of single precision."""
 
 
+LINE = 16
+"""Numbers in single precision per cache line."""
+
 UNDERFLOW = 2.0**-130
 """More than the errors of tiny numbers in single precision, whose last bit is worth 2^-149."""
 
@@ -53,22 +56,36 @@ def at_most(typing_context: Any, numbers: Any, bound: Any) -> Any:
 
 
 @intrinsic
-def fetch(typing_context: Any, matrix: Any, row: Any) -> Any:
-    """Ask for the first and the last number of a row, which will be read soon."""
+def _fetch_line(typing_context: Any, numbers: Any, place: Any) -> Any:
+    """Ask for the cache line of one number of an array, and do not wait for it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         array = make_array(signature.args[0])(context, builder, arguments[0])
-        flag, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        width = builder.extract_value(array.shape, 1)
-        begin = builder.mul(arguments[1], width)
-        for place in (begin, builder.add(begin, builder.sub(width, ir.Constant(width.type, 1)))):
-            address = builder.bitcast(builder.gep(array.data, [place]), byte)
-            builder.call(prefetch, [address, *(ir.Constant(flag, how) for how in (0, 3, 1))])
+        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)
+        routine = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        )
+        # To be read, kept close, and data.
+        builder.call(routine, [address, *(ir.Constant(word, number) for number in (0, 3, 1))])
         return context.get_dummy_value()
 
-    return types.void(matrix, types.int64), generate
+    return types.void(numbers, types.int64), generate
+
+
+@helper
+def fetch(numbers):
+    """Ask for the cache lines of an array in single precision that will be read soon."""
+    for i in range(0, numbers.shape[0], LINE):
+        _fetch_line(numbers, i)
+
+
+@helper
+def fetch_ends(matrix, row):
+    """Ask for the first and the last number of a row, which will be read soon."""
+    width = matrix.shape[1]
+    _fetch_line(matrix, row * width)
+    _fetch_line(matrix, row * width + width - 1)
 
 
 @helper

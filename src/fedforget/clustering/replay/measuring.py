@@ -14,16 +14,27 @@ import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
-from fedforget.clustering.replay.arithmetic import SINGLE, UNDERFLOW, coordinate, copy, magnitude
+from fedforget.clustering.replay.arithmetic import (
+    SINGLE,
+    UNDERFLOW,
+    coordinate,
+    copy,
+    fetch,
+    magnitude,
+)
 from fedforget.clustering.replay.products import multiply
 from fedforget.clustering.replay.state import SLOT_BLOCK, SLOT_TILE
-from fedforget.compilation import helper, reordering_helper
+from fedforget.compilation import helper, inlined, reordering_helper
 
 CACHED = 1 << 19
 """So many numbers in single precision are taken to stay in a processor's cache."""
 
 ONE_BY_ONE = 4
 """One anchor in so many is multiplied with a point in the time of a product with all of them."""
+
+AHEAD_OF_BOUNDS = 8
+AHEAD_OF_PRODUCTS = 2
+"""How many points before its turn a point's numbers are asked for, so as not to wait for memory."""
 
 
 @helper
@@ -248,15 +259,12 @@ def _measure_by_products(margins, labels, slots, count, anchors, wanted, everyon
     for k in range(n_clusters):
         for c in range(d):
             margins.vectors[k, c] = np.float32(-2.0) * anchors[k, c]
-    left = saved = 0
-    for j in range(count):
-        slot, own, taken = slots[j], np.int64(labels[slots[j]]), n_clusters
-        if not everyone and own >= 0 and margins.measured_on[slot] == margins.path.number:
-            taken = _measure_by_bounds(margins, j, slot, own, wanted)
-        saved += n_clusters - taken
-        if taken == n_clusters:
-            margins.left[left] = j
-            left += 1
+    left, saved = count, 0
+    if everyone:
+        for j in range(count):
+            margins.left[j] = j
+    else:
+        left, saved = _measure_by_bounds(margins, labels, slots, count, wanted)
     at_once = margins.block.shape[0]
     for begin in range(0, left, at_once):
         end = min(begin + at_once, left)
@@ -296,7 +304,73 @@ def _measure_by_all(margins, j, slot, products):
 
 
 @helper
-def _measure_by_bounds(margins, j, slot, own, wanted):
+def _measure_by_bounds(margins, labels, slots, count, wanted):
+    """Measure points by the bounds that are known of them, and by few products where these fail.
+
+    Returns for how many points these would not be few, and how many products the others save.
+    Points are met twice, since bounds tell which ones have to be fetched from memory.
+    OUT: margins (the places of the points that are not measured are listed in ``left``).
+    """
+    n_clusters = margins.norms.shape[0]
+    places = margins.left
+    doubtful = 0
+    for j in range(count):
+        slot, own = slots[j], np.int64(labels[slots[j]])
+        fetch(margins.bounds[slots[min(j + AHEAD_OF_BOUNDS, count - 1)]])
+        if not _holds(margins, j, slot, own):
+            places[doubtful] = j
+            doubtful += 1
+    left, saved = 0, (count - doubtful) * n_clusters
+    for p in range(doubtful):
+        j, later = places[p], places[min(p + AHEAD_OF_PRODUCTS, doubtful - 1)]
+        slot, own, taken = slots[j], np.int64(labels[slots[j]]), n_clusters
+        fetch(margins.coordinates[slots[later]])
+        if _is_known(margins, slot, own):
+            taken = _measure_by_some(margins, j, slot, own, wanted)
+        saved += n_clusters - taken
+        if taken == n_clusters:
+            places[left] = j
+            left += 1
+    return left, saved
+
+
+@inlined
+def _is_known(margins, slot, own):
+    """Whether a point has a label, and bounds that were taken on this walk."""
+    return own >= 0 and margins.measured_on[slot] == margins.path.number
+
+
+@helper
+def _least(errors):
+    """Margins above this are not lost in the errors of bounds."""
+    return 4.0 * (errors.away + errors.rounding)
+
+
+@helper
+def _spend(margins, slot, own):
+    """What is left of a point's bounds for the centres except its own.  OUT: margins (lefts)."""
+    bounds, lefts = margins.bounds[slot], margins.lefts
+    for k in range(lefts.shape[0]):
+        lefts[k] = bounds[k] - margins.spans[k]
+    lefts[own] = np.inf
+
+
+@helper
+def _holds(margins, j, slot, own):
+    """Measure a point by its bounds alone, if these leave it a margin.  OUT: margins."""
+    if not _is_known(margins, slot, own) or margins.owners[slot] != own:
+        return False
+    _spend(margins, slot, own)
+    margin = _lowest(margins.lefts) - _reach(margins, slot, own)
+    if margin <= _least(margins.errors):
+        return False
+    margins.nearest[j] = own
+    margins.measured[j] = margin - margins.errors.away
+    return True
+
+
+@helper
+def _measure_by_some(margins, j, slot, own, wanted):
     """Measure a point by products with the anchors that its bounds leave, unless these are many.
 
     Returns the number of products that it takes, or that of all anchors if it is not measured.
@@ -304,16 +378,8 @@ def _measure_by_bounds(margins, j, slot, own, wanted):
     """
     norms, bounds, travelled = margins.norms, margins.bounds[slot], margins.travelled
     errors, point, lefts = margins.errors, margins.coordinates[slot], margins.lefts
-    least = 4.0 * (errors.away + errors.rounding)
-    for k in range(norms.shape[0]):
-        lefts[k] = bounds[k] - margins.spans[k]
-    lefts[own] = np.inf
-    if margins.owners[slot] == own:
-        margin = _lowest(lefts) - _reach(margins, slot, own)
-        if margin > least:
-            margins.nearest[j] = own
-            margins.measured[j] = margin - errors.away
-            return 0
+    least = _least(errors)
+    _spend(margins, slot, own)
     closest = norms[own] + _product(margins.vectors[own], point)
     limit = np.float32(_farthest(margins, slot, closest) + max(wanted, least))
     close = np.int32(1)

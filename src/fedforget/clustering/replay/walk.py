@@ -10,7 +10,7 @@ from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.replay.arithmetic import (
     copy,
     count_steps,
-    fetch,
+    fetch_ends,
     fill,
     locate,
     mean_of,
@@ -300,7 +300,7 @@ def _move_clusters(points, sums, scratch):
     count = scratch.tally.moves
     for p in range(count):
         move = scratch.moves[p]
-        fetch(points.values, scratch.moves[min(p + AHEAD, count - 1)].slot)
+        fetch_ends(points.values, scratch.moves[min(p + AHEAD, count - 1)].slot)
         # A point that leaves a cluster for another moves twice.
         if move.slot != last:
             count_steps(points, move.slot, scratch.steps)
