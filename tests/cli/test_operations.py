@@ -683,7 +683,7 @@ def test_a_salt_that_could_not_be_shown_is_not_erased(
     def broken(*arguments: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("fedforget.cli.console.show", broken)
+    monkeypatch.setattr("fedforget.cli.receipts_command.show", broken)
     in_process(study.folder, "client", "receipts", "aarhus", "-o", "receipts")
     monkeypatch.undo()
     assert study("client", "requests", "aarhus")["requests"][0]["salt"] == salt

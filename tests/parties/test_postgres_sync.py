@@ -81,7 +81,7 @@ def test_nights_with_a_warehouse(night: Night) -> None:
         """
     )
     done = night.sync()
-    assert counts(done) == {"added": 1, "changed": 2, "removed": 4}
+    assert counts(done) == {"added": 1, "changed": 2, "removed": 4, "incomplete": 1}
     assert sorted(done.removed.examples) == [21, 22, 23, 31]
     assert sorted(done.changed.examples) == [11, 13]
     assert night.state() == night.fresh_state()

@@ -272,6 +272,9 @@ class Nothing:
     def beside(self, held: object) -> None:
         """There is nothing to compare with them."""
 
+    def tell_left_out(self, tell: object) -> None:
+        """There is nobody to tell of."""
+
     def parts(self) -> Any:
         return iter(())
 

@@ -305,7 +305,7 @@ def test_files_that_are_not_tables(party: ClientParty, tmp_path: Path) -> None:
         table(tmp_path / "missing.csv")
     path = tmp_path / "table.docx"
     path.write_bytes(b"")
-    with pytest.raises(TableError, match=r"must be one of \.parquet, \.csv"):
+    with pytest.raises(TableError, match=r"must end in one of \.parquet, \.csv"):
         table(path)
     with pytest.raises(TableError, match="is a directory"):
         table(tmp_path)

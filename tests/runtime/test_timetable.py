@@ -138,7 +138,7 @@ def test_what_is_no_length_of_time(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["2:30", "24:00", "02:60", "0230", "02:30:00", "noon", "02:30Z"])
 def test_what_is_no_time_of_the_day(text: str) -> None:
-    with pytest.raises(TimetableError, match="time of the day"):
+    with pytest.raises(TimetableError, match="time of day"):
         time_of_day(text)
 
 
