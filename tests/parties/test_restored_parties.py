@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from fedforget.parties import receipts
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError
-from fedforget.parties.server_party import open_server
+from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.parties.store import EncodedIds
 from fedforget.parties.suppression import SuppressionList
 from fedforget.protocol.errors import ForkError
@@ -412,6 +413,37 @@ def test_a_server_that_lost_only_an_attempt(world: World) -> None:
             world.round(kind=kind)
     world.enrol(afresh=True)
     assert len(world.round()["participants"]) == 5
+    world.check_sums()
+    world.check_audits()
+
+
+def test_a_list_made_after_a_commit_that_nobody_knows_any_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the server knew the round, as it broke off before any notice went; then it is restored.
+
+    The members have the list that was made after that round, and would wait for its notice.
+    """
+    world.back_up("server")
+    world.forget("aarhus", GONE)
+    commit = ServerParty.commit
+
+    def commit_and_break_off(*arguments: Any) -> None:
+        commit(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ServerParty, "commit", commit_and_break_off)
+    with pytest.raises(KeyboardInterrupt):
+        world.round()
+    monkeypatch.undo()
+    world.enrol(afresh=True)
+    world.restore("server")
+    assert world.recover_server()["lists_taken_over"] == 1
+    with pytest.raises(FedforgetError, match=r"nobody knows round 2 any more.*enrol --afresh"):
+        world.round()
+    world.enrol(afresh=True)
+    assert len(world.round()["participants"]) == 5
+    assert not world.held("aarhus") & set(GONE)
     world.check_sums()
     world.check_audits()
 

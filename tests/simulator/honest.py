@@ -76,6 +76,7 @@ _RESTORED = (OlderDirectoryError, FullRoundNeededError, BadShareError)
 
 _LOCKED = (SecondSurvivorSetError, TooFewError, ChangedParticipantsError)
 
+_AFRESH = "server enrol --afresh"
 _DROP = re.compile(r"drop ([^()]+) \(`server enrol --gone`\)")
 _LEFT = re.compile(r"Nothing of (\S+) is counted: if it has left, .*\(server enrol --gone\)")
 """How an error asks to take members off the list."""
@@ -306,7 +307,7 @@ class HonestWorld:
         try:
             answer = host.receive(envelope.data)
         except ProtocolError as error:
-            if isinstance(error, SecondSurvivorSetError):
+            if isinstance(error, SecondSurvivorSetError) or _AFRESH in str(error):
                 self._locked_out = True
             self._refused(host.name, envelope, error)
         except KilledError as killed:
@@ -842,8 +843,20 @@ class HonestWorld:
                     break
         else:
             raise ViolationError("with everybody there, the federation does not become whole")
+        self._settle()
         self._check_whole()
         self._summary()
+
+    def _settle(self) -> None:
+        """Let everything arrive that is on its way: everybody must follow the last commit."""
+        for _ in range(PATIENCE):
+            self._tick()
+        latest, place = self.members.latest, self.server.store.ledger.place
+        for host in self._hosts:
+            if host.name in latest.suspended or host.name == self._spoiler or host.left:
+                continue
+            if host.ledger is None or host.ledger.place.link != place.link:
+                raise ViolationError(f"{host.name} does not follow round {place.round}")
 
     def _tend(self) -> None:
         """What the operators do before the next round."""
@@ -868,7 +881,7 @@ class HonestWorld:
             drop = self._departed()
             back = [name for name in latest.suspended if name != self._suspect]
             drop += self._told_to_drop(but_not=[*drop, *back])
-            afresh = self._locked_out or "server enrol --afresh" in self._refusal
+            afresh = self._locked_out or _AFRESH in self._refusal
             if self._blocked and self._suspect in latest.suspended:
                 drop.append(self._suspect)
             add: list[str] = []

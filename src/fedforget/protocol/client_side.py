@@ -66,6 +66,7 @@ from fedforget.protocol.history import (
     follow,
     link_of,
     place_of,
+    standing,
     version_of,
 )
 from fedforget.protocol.joining import (
@@ -384,7 +385,7 @@ class ClientSide:
                 " not known here"
             )
         known = place_of(context, notice)
-        for membership in self.lists:
+        for membership in standing(self.lists):
             check_made_after(membership, known)
         counted = known.counted or {}
         if self.name in counted:
@@ -494,7 +495,9 @@ class ClientSide:
         if place.round < self.membership.after_round:
             raise MissingNoticeError(
                 f"the membership list was made after round {self.membership.after_round}; only"
-                f" round {place.round} is known here"
+                f" round {place.round} is known here. If the server was restored and nobody knows"
+                f" round {self.membership.after_round} any more, a new list helps (server enrol"
+                " --afresh)"
             )
         if context.last != place.link:
             raise ForkError(

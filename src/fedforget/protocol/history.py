@@ -300,17 +300,31 @@ def follow(
     needed.check_present(notice.survivors)
     check_leavers(membership, policy, notice.survivors, left, context.alone, place.counted, counted)
     after = place_of(context, notice)
-    for later in lists:
-        check_made_after(later, after)
+    for one in standing(lists):
+        check_made_after(one, after)
     return after, membership, needed
+
+
+def standing(lists: Sequence[Membership]) -> list[Membership]:
+    """The lists whose word on the commit that they were made after still stands.
+
+    A restored server may have lost a commit that nobody else knows, and a list that was made after
+    it is known.  The next list is then made after an earlier round: it takes that word back.  It is
+    refused wherever the lost commit is known, so nobody can follow both.
+    """
+    found: list[Membership] = []
+    for one in reversed(lists):
+        if not found or one.after_round <= found[-1].after_round:
+            found.append(one)
+    return found[::-1]
 
 
 def _list_of(context: Context, lists: Sequence[Membership]) -> Membership:
     """The list under which a round was committed, if it was the right one for that place."""
-    for membership, later in zip(lists, [*lists[1:], None], strict=True):
+    for at, membership in enumerate(lists):
         if membership.digest != context.membership or membership.epoch != context.epoch:
             continue
-        ended = later is not None and context.round > later.after_round
+        ended = any(context.round > later.after_round for later in lists[at + 1 :])
         if context.round <= membership.after_round or ended:
             raise ForkError(
                 f"round {context.round} should not have been run with the list of epoch"
