@@ -37,7 +37,7 @@ from fedforget.protocol.graph import Policy, PolicyError
 from fedforget.protocol.history import walk
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SERVER, Membership, SignedMembership
-from fedforget.protocol.messages import Context, Kind, Letter, Payload, Present
+from fedforget.protocol.messages import Context, Kind, Letter, Notice, Payload, Present
 from fedforget.protocol.server_stages import (
     Advertising,
     Asking,
@@ -848,15 +848,15 @@ class HonestWorld:
         self._summary()
 
     def _settle(self) -> None:
-        """Let everything arrive that is on its way: everybody must follow the last commit."""
+        """Let everything arrive that is on its way: who took part must follow the last commit."""
         for _ in range(PATIENCE):
             self._tick()
-        latest, place = self.members.latest, self.server.store.ledger.place
-        for host in self._hosts:
-            if host.name in latest.suspended or host.name == self._spoiler or host.left:
-                continue
-            if host.ledger is None or host.ledger.place.link != place.link:
-                raise ViolationError(f"{host.name} does not follow round {place.round}")
+        place, notice = self.server.store.ledger.place, Letter(self.server.store.notices[-1])
+        assert isinstance(notice.payload.body, Notice)
+        for name in notice.payload.body.survivors:
+            ledger = self.members.hosts[name].ledger
+            if name != self._spoiler and (ledger is None or ledger.place.link != place.link):
+                raise ViolationError(f"{name} does not follow round {place.round}")
 
     def _tend(self) -> None:
         """What the operators do before the next round."""
