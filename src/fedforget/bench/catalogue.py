@@ -186,10 +186,10 @@ def _removals(
     settings: Value = {
         "kind": kind,
         "requests": requests,
-        "retrainings": plan.retrainings_of(dataset),
+        "retrainings": plan.retrainings,
         "names": names,
     }
-    for trial in range(plan.timings_of(dataset)):
+    for trial in range(plan.timing_trials):
 
         def run(trial: int = trial) -> Value:
             centres = np.array(reference(dataset)["centres"])
@@ -205,9 +205,8 @@ def _removals(
 
 
 def _random(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:
-    for name in plan.datasets:
-        requests = plan.requests_of(name)
-        yield from _removals("random", "random", name, requests, plan, library, reference)
+    for name in plan.light_sets:
+        yield from _removals("random", "random", name, plan.requests, plan, library, reference)
 
 
 def _adversarial(plan: Plan, library: Library, reference: Reference) -> Iterator[Cell]:

@@ -1,8 +1,8 @@
 """Which datasets, how many trials and requests: the quick run, the full one, and one's own data.
 
-FEMNIST is in the two tables of losses, with three trials as in the paper, and in the random
-removals, with fewer requests: a fit of MUFC as published takes it more than a minute, and so does
-every removal that hits a seed.  A run keeps what each cell took, and the page shows sums.
+FEMNIST is only in the two tables of losses, with one trial: a fit of MUFC as published takes it
+more than a minute, and so does every removal that hits a seed.  A run keeps what each cell took,
+and the page shows sums.
 """
 
 from __future__ import annotations
@@ -74,19 +74,7 @@ class Plan:
 
     def trials_of(self, dataset: str) -> int:
         """FEMNIST was run less often in the paper, too: three times of five."""
-        return min(self.trials, 3) if dataset in HEAVY else self.trials
-
-    def requests_of(self, dataset: str) -> int:
-        """Random removals; one in six hits a seed on FEMNIST, and takes MUFC more than a minute."""
-        return min(self.requests, 20) if dataset in HEAVY else self.requests
-
-    def timings_of(self, dataset: str) -> int:
-        """Trials of what is timed."""
-        return min(self.timing_trials, 1) if dataset in HEAVY else self.timing_trials
-
-    def retrainings_of(self, dataset: str) -> int:
-        """How often complete retraining is timed; once takes minutes on FEMNIST."""
-        return min(self.retrainings, 1) if dataset in HEAVY else self.retrainings
+        return min(self.trials, 1) if dataset in HEAVY else self.trials
 
     def rounds_of(self, dataset: str) -> int:
         """The most rounds of FKM, one of which takes half a minute on FEMNIST."""
@@ -100,7 +88,7 @@ class Plan:
 
     @property
     def light_sets(self) -> tuple[str, ...]:
-        """The sets of all experiments; FEMNIST is in the tables of losses and random removals."""
+        """The sets of all experiments except the two tables of losses, which FEMNIST is in."""
         return tuple(name for name in self.datasets if name not in HEAVY)
 
 

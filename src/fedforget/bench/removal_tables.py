@@ -30,7 +30,7 @@ def speed_ups(results: Results) -> ResultTable | None:
     """The second half of Table 1, and the average that the abstract names."""
     if "random" not in results:
         return None
-    data = results.plan.datasets
+    data = results.plan.light_sets
     rows: list[tuple[str, tuple[Entry, ...]]] = []
     for method in ("MUFC", "ours, K", "ours, 2K", "ours, lloyd K"):
         entries = [
@@ -59,8 +59,8 @@ def speed_ups(results: Results) -> ResultTable | None:
         f"{STAR} Random removals, one record per request: a client drawn uniformly, then one of its"
         " records. Complete retraining is K-means++ with Lloyd at the slowest client plus"
         " K-means++ with 10 starts at the server on its n points, with scikit-learn on one"
-        " thread. It is timed three times in a run and its median taken (on FEMNIST once). No seed"
-        " removed: the median of those removals; all requests: the mean, re-seeds included.\n"
+        " thread. It is timed three times in a run and its median taken. No seed removed: the"
+        " median of those removals; all requests: the mean, re-seeds included.\n"
         "MUFC here follows Alg. 4 as printed, so that the server does nothing unless a client"
         " draws again. ours is exact: the server follows every removal. With lloyd the client's own"
         " K-means follows, too; no seed removed then means: none of its better start.",
