@@ -13,7 +13,6 @@ from fedforget.cli.console import console, listed, number_of, plain_errors, safe
 from fedforget.cli.metrics import client_metrics, server_metrics, write_metrics
 from fedforget.cli.words import table_of
 from fedforget.errors import FedforgetError
-from fedforget.parties.client_party import open_client
 from fedforget.parties.times import ClientTimes, Limits, Times, client_times, server_times
 from fedforget.wall_clock import stamp, time_since, utc_now
 
@@ -45,6 +44,9 @@ def _days(option: str, number: float) -> timedelta:
 
 def show_client(folder: Path, asked: Asked) -> None:
     """A client's status."""
+    # Neither party's status waits for what the other needs.
+    from fedforget.parties.client_party import open_client
+
     with plain_errors():
         with open_client(folder) as party:
             status = party.status()
@@ -58,7 +60,6 @@ def show_client(folder: Path, asked: Asked) -> None:
 
 def show_server(folder: Path, asked: Asked) -> None:
     """A server's status."""
-    # A client's status does not wait for it.
     from fedforget.parties.server_party import open_server
 
     with plain_errors():

@@ -111,31 +111,36 @@ def _measure_by_features(points, margins, slots, count, anchors, everyone):
             margins.factors[k, c] = np.float32(-2.0) * anchors[k, c]
         margins.factors[k, d] = margins.norms[k]
     width = _pad(slots, count)
+    # Points that are not neighbours are gathered a tile at a time, which then is in the cache.
     features, lengths = margins.features, margins.lengths
     if not everyone:
-        _gather(points, margins, slots, width)
         features, lengths = margins.gathered, margins.gathered_lengths
     for begin in range(0, width, SLOT_TILE):
         end = min(begin + SLOT_TILE, width)
+        first = begin
+        if not everyone:
+            _gather(points, margins, slots[begin:end])
+            first = 0
+        near, other = margins.near[: end - begin], margins.other[: end - begin]
         _two_nearest(
             features,
-            begin,
+            first,
             margins.factors,
-            margins.near[begin:end],
-            margins.other[begin:end],
+            near,
+            other,
             margins.nearest[begin:end],
             margins.one[: end - begin],
             margins.two[: end - begin],
         )
-    _margins_of(
-        margins.near[:width],
-        margins.other,
-        lengths,
-        np.float32(2.0 * margins.errors.estimate * (1.0 + 1e-6)),
-        np.float32(margins.errors.squared),
-        np.float32(margins.errors.away * (1.0 + 1e-6)),
-        margins.measured,
-    )
+        _margins_of(
+            near,
+            other,
+            lengths[first : first + end - begin],
+            np.float32(2.0 * margins.errors.estimate * (1.0 + 1e-6)),
+            np.float32(margins.errors.squared),
+            np.float32(margins.errors.away * (1.0 + 1e-6)),
+            margins.measured[begin:end],
+        )
 
 
 @helper
@@ -148,13 +153,14 @@ def _pad(slots, count):
 
 
 @helper
-def _gather(points, margins, slots, width):
+def _gather(points, margins, slots):
     """Put the features of some points side by side.  OUT: margins (gathered).
 
     Where all features do not fit into the cache, a point's are fetched from its values, which are
     neighbours in memory.
     """
     d, capacity = margins.features.shape
+    width = slots.shape[0]
     for j in range(width):
         margins.gathered_lengths[j] = margins.lengths[slots[j]]
     if d * capacity <= CACHED:

@@ -21,9 +21,6 @@ from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.state import READY, RERUN, Margins, Sizes
 from fedforget.clustering.rounding import Rounding
 
-_CLEARED = 256
-"""Places that are looked at together when gathered points are overwritten."""
-
 
 class Outcome(NamedTuple):
     """Where a restart ended.
@@ -226,22 +223,13 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             margins.factors[: self.task.n_clusters] = 0.0
             for part in (margins.block, margins.products, margins.vectors, margins.norms):
                 part.fill(0.0)
-            _clear_gathered(margins)
+            margins.gathered.fill(0.0)
+            margins.gathered_lengths.fill(0.0)
 
     def _margins_of_all(self) -> list[Margins]:
         """The margins, if they are kept, with the working memory of each thread."""
         own = [] if self.margins is None else [self.margins]
         return own + [hand.margins for hand in self._crew]
-
-
-def _clear_gathered(margins: Margins) -> None:
-    """Points are gathered from the first place on; behind the last one there are zeros."""
-    for begin in range(0, len(margins.gathered_lengths), _CLEARED):
-        some = slice(begin, begin + _CLEARED)
-        if not margins.gathered_lengths[some].any():
-            break
-        margins.gathered[:, some] = 0.0
-        margins.gathered_lengths[some] = 0.0
 
 
 class OwnedKMeans:

@@ -51,8 +51,7 @@ class RecordSlots:
     ) -> None:
         n, d = values.shape
         self._agreed = rounding
-        self._allocate(n, d, ids)
-        del self._free[len(self._free) - n :]
+        self._allocate(n, n, d, ids)
         points = self.points
         points.values[:n] = values
         points.weights[:n] = 1
@@ -62,13 +61,13 @@ class RecordSlots:
         self.arrival[:n] = arrival
         self.measure()
 
-    def _allocate(self, n: int, d: int, ids: Ids) -> None:
-        """Room for ``n`` records and some more."""
+    def _allocate(self, n: int, taken: int, d: int, ids: Ids) -> None:
+        """Room for ``n`` records and some more; the first ``taken`` slots are not free."""
         slots = slots_for(n)
         self.points = allocate(Points, Sizes(slots, d, clusters=0, restarts=0))
         self.ids = np.zeros(slots, dtype=ids.dtype)
         self.arrival = np.zeros(slots, dtype=np.int64)
-        self._free = list(range(slots - 1, -1, -1))
+        self._free = list(range(slots - 1, taken - 1, -1))
 
     def __len__(self) -> int:
         return int(self.points.summary["n"])
@@ -138,8 +137,7 @@ class RecordSlots:
         """Make room for ``n`` more; records keep their slots."""
         points, ids, arrival = self.points, self.ids, self.arrival
         old, d = points.values.shape
-        self._allocate(max(old + n, old + old // 2), d, ids)
-        self._free = [slot for slot in self._free if slot >= old]
+        self._allocate(max(old + n, old + old // 2), old, d, ids)
         self._free += np.flatnonzero(points.weights == 0)[::-1].tolist()
         for new, kept in ((self.ids, ids), (self.arrival, arrival)):
             new[:old] = kept
