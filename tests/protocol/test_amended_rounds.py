@@ -13,7 +13,8 @@ from msgspec import structs
 from test_malicious_server import VICTIM, WHEN, leave_out, refused_by
 
 from fedforget.protocol.errors import TooFewError, WrongFederationError
-from fedforget.protocol.graph import Policy
+from fedforget.protocol.graph import Policy, PolicyError
+from fedforget.protocol.joining import check_adoption, check_amended_adoption
 from fedforget.protocol.messages import Survivors
 from parties import Everyone, Stage
 
@@ -103,3 +104,17 @@ def test_a_victim_that_was_not_shown_the_amendment_stops_the_round_of_the_others
         everyone.clients[name] = everyone.new_client(name, everyone.clients[name].ledger)
     with pytest.raises(Exception, match=f"{VICTIM} is missing"):
         everyone.decide("full", {Stage.ADVERTISE: [VICTIM]})
+
+
+def test_only_the_new_policy_says_how_many_members_a_list_must_have() -> None:
+    """Five are too few with a dropout of 0.3; a client that was away gets all lists at once."""
+    everyone = Everyone(6, seed="fewer", policy=Policy(minimum=3, dropout=0.3, colluding=0.1))
+    before, first = everyone.federation, list(everyone.lists)
+    amend(everyone, Policy(minimum=3, dropout=0.1, colluding=0.1))
+    everyone.lists.append(everyone.members(everyone.names[:5]))
+    name = everyone.names[0]
+    identity, new = everyone.identities[name], everyone.lists[1:]
+    ledger = everyone.clients[name].ledger
+    with pytest.raises(PolicyError, match="If the federation was amended meanwhile, join with its"):
+        check_adoption(name, identity, before, first, new, ledger, False)
+    check_amended_adoption(name, identity, before, everyone.federation, first, new, ledger, False)

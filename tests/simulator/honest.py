@@ -337,7 +337,9 @@ class HonestWorld:
         if self._server_was_restored and isinstance(error, (ForkError, *_LOCKED, *_RESTORED)):
             return True
         if isinstance(error, AloneError) and (
-            self._leaver_was_suspended or self.members.hosts[who].troubled
+            self._leaver_was_suspended
+            or self.members.hosts[who].troubled
+            or self._left_behind(self.members.hosts[who])
         ):
             return True
         # The set that was signed may not come out again under the same list: a command mends that.
@@ -352,6 +354,20 @@ class HonestWorld:
         """
         lock = self.server.store.ledger.lock
         return lock is not None and bool(lock.left) and lock.membership != self.membership.digest
+
+    def _left_behind(self, host: ClientHost) -> bool:
+        """Whether somebody who waited to leave took over other bins, and has nothing to report.
+
+        Nobody can say in these bins what is counted of it, so it has to accept that this shows.
+        """
+        ledger = host.ledger
+        return (
+            bool(host.federation.earlier)
+            and ledger is not None
+            and ledger.leaving is not None
+            and ledger.base is None
+            and not len(host.current)
+        )
 
     def _client_answers(self, host: ClientHost, answer: Answer) -> None:
         self.truth.client_answers(host, answer)
@@ -418,6 +434,10 @@ class HonestWorld:
                 self._change_shows.add(host.name)
             self.fate.tally["accepted to join alone"] += 1
             self._catch_up(host)
+        except PolicyError as error:
+            if not self.members.behind(host):
+                raise ViolationError(f"{host.name} refused an honest list: {error!r}") from error
+            self._log(f"{host.name} lacks a file: {error}")
         except (ForkError, MissingNoticeError) as error:
             if not (host.troubled or self._server_was_restored):
                 raise ViolationError(f"{host.name} refused an honest list: {error!r}") from error
@@ -869,11 +889,11 @@ class HonestWorld:
                 self._recover(host)
         if self._server_behind:
             return
-        if self._leaver_was_suspended:
-            for host in self._hosts:
-                if host.leaving and not host.left:
-                    host.leave(alone=True)
-                    self.fate.tally["accepted to leave alone"] += 1
+        for host in self._hosts:
+            waits = host.leaving and not host.left
+            if waits and (self._leaver_was_suspended or self._left_behind(host)):
+                host.leave(alone=True)
+                self.fate.tally["accepted to leave alone"] += 1
         latest = self.members.latest
         if self._findings or self._corrupted:
             self._react()

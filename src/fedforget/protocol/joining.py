@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from fedforget.protocol.client_ledger import ClientLedger, leavers_since, opened_since
 from fedforget.protocol.errors import AloneError, ForkError, UnknownPartyError
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.graph import Policy
+from fedforget.protocol.graph import Policy, PolicyError
 from fedforget.protocol.history import Place, check_list
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership
@@ -35,11 +35,32 @@ def check_adoption(
     Several may be taken over at once, if they follow one another: what matters is the last.  The
     list in force may be given once more to accept that the client joins with few others.
     """
-    membership = new[-1]
-    check_listed(membership, name, identity)
+    check_listed(new[-1], name, identity)
     if alone and is_in_force(lists, new):
         return
-    federation.policy.check(len(membership))
+    _check_number(new[-1], federation.policy)
+    _check_lists(name, federation, lists, new, ledger, alone)
+
+
+def _check_number(membership: Membership, policy: Policy) -> None:
+    try:
+        policy.check(len(membership))
+    except PolicyError as error:
+        raise PolicyError(
+            f"{error}. If the federation was amended meanwhile, join with its new file"
+        ) from None
+
+
+def _check_lists(
+    name: str,
+    federation: Federation,
+    lists: Sequence[Membership],
+    new: Sequence[Membership],
+    ledger: ClientLedger | None,
+    alone: bool,
+) -> None:
+    """Refuse lists that do not follow from the others, or with which too much would show."""
+    membership = new[-1]
     place = Place() if ledger is None else ledger.place
     known = list(lists)
     for one in new:
@@ -84,8 +105,9 @@ def check_amended_adoption(
     since = [*lists[len(until) :], *given]
     check_adoption(name, identity, after, until, since, ledger, alone)
     if given:
-        # Sums of before the amendment were made under the old policy.
-        check_adoption(name, identity, before, lists, new, ledger, alone)
+        # Sums of before the amendment were made under the old policy; how many members there must
+        # be is for the new one alone to say.
+        _check_lists(name, before, lists, new, ledger, alone)
 
 
 def is_in_force(lists: Sequence[Membership], new: Sequence[Membership]) -> bool:
