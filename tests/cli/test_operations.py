@@ -365,7 +365,7 @@ def test_changed_lists_are_refused(study: Study, change: str) -> None:
     document = json.loads((study.folder / "server/epoch-2.json").read_text())
     values = {
         "epoch": 3,
-        "fingerprint": "00000 00000 00000 00000",
+        "fingerprint": " ".join(["00000"] * 6),
         "signature": "00" * 64,
         "version": 1,
         "extra": "[/b]\x1b[2J",

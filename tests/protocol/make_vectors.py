@@ -15,6 +15,7 @@ import hmac
 import json
 import random
 import struct
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -437,13 +438,14 @@ def membership(rng: random.Random, names: list[str], suspended: list[str]) -> di
         rng.randrange(1, 70_000),
     ]
     digest = digest_of(b"membership", msgpack(listed))
-    digits = str(int.from_bytes(digest[:16], "big") % 10**20).rjust(20, "0")
+    slow = hashlib.scrypt(digest, salt=b"fedforget fingerprint 2", n=4096, r=8, p=1, dklen=16)
+    digits = str(int.from_bytes(slow, "big") % 10**30).rjust(30, "0")
     seed = rng.randbytes(32)
     public, signature = ed25519(seed, b"fedforget membership 2\0" + digest)
     return {
         "list": hexed(listed),
         "digest": digest.hex(),
-        "fingerprint": " ".join([digits[:5], digits[5:10], digits[10:15], digits[15:]]),
+        "fingerprint": " ".join(textwrap.wrap(digits, 5)),
         "seed": seed.hex(),
         "public": public.hex(),
         "data": msgpack([listed, signature]).hex(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -274,6 +275,15 @@ def test_a_list_that_is_not_exactly_right_is_refused(name: str) -> None:
     LISTS[name](fields)
     with pytest.raises(MalformedError):
         SignedMembership.parse(msgspec.msgpack.encode([fields, signature]))
+
+
+def test_a_fingerprint_is_long_and_slow() -> None:
+    """The server makes both lists, so it needs two that agree: the root of all tries is enough."""
+    membership = membership_of(VECTORS["memberships"][0])
+    assert re.fullmatch(r"\d{5}( \d{5}){5}", membership.fingerprint)
+    # A fast hash would show as digits that follow from the digest alone.
+    fast = f"{int.from_bytes(membership.digest[:16], 'big') % 10**30:030}"
+    assert membership.fingerprint.replace(" ", "") != fast
 
 
 def test_every_field_of_a_list_is_signed_and_in_its_fingerprint() -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Annotated
 
 import msgspec
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from msgspec import Meta, Struct
 
 from fedforget.protocol.errors import BadSignatureError, MalformedError, ProtocolError
@@ -49,6 +50,7 @@ Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)
 Signature = Annotated[bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 FederationId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
+_FINGERPRINT = b"fedforget fingerprint 2"
 _DOMAIN = b"fedforget membership 2\0"
 
 
@@ -171,12 +173,17 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
         """Identifies the list; part of every message."""
         return digest_of(b"membership", msgspec.msgpack.encode(self))
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Four groups of five digits, to be compared on the telephone."""
-        number = int.from_bytes(self.digest[:16], "big") % 10**20
-        digits = f"{number:020}"
-        return " ".join(digits[at : at + 5] for at in range(0, 20, 5))
+        """Six groups of five digits, to be compared on the telephone.
+
+        A lying server makes both lists that it shows, so it need not meet a given fingerprint: any
+        two that agree will do, and these are found after about 10^15 tries.  Therefore a try must
+        be slow: 4 MiB of memory and about 10 ms.
+        """
+        slow = Scrypt(salt=_FINGERPRINT, length=16, n=2**12, r=8, p=1).derive(self.digest)
+        digits = f"{int.from_bytes(slow, 'big') % 10**30:030}"
+        return " ".join(digits[at : at + 5] for at in range(0, 30, 5))
 
     def __len__(self) -> int:
         return len(self.members)
