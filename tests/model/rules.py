@@ -61,6 +61,8 @@ class Rules:
     leavers_wait: bool = True  # an honest server lists only those who may leave
     # R5: fixed before it is secret
     fixed_at_advertise: bool = True
+    # What a policy says: how many colluders are tolerated at least
+    tolerated: int = 1
 
     def without(self, *names: str) -> Rules:
         return replace(self, **dict.fromkeys(names, False))
@@ -79,7 +81,7 @@ DRAFT = MENDED.without(
     "others_sets_followed",
     "companions_kept",
 )
-NAMES = tuple(field.name for field in fields(Rules))
+NAMES = tuple(field.name for field in fields(Rules) if field.default is True)
 
 
 class Refused(Exception):
@@ -209,7 +211,7 @@ class Wishes(NamedTuple):
 
 
 def colluders(rules: Rules, members: int) -> int:
-    return max(1, -(-members // 10)) if rules.colluders_in_quorum else 0
+    return max(rules.tolerated, -(-members // 10)) if rules.colluders_in_quorum else 0
 
 
 def present(count: int) -> int:

@@ -44,6 +44,8 @@ FOUR_NEW = Scenario("four members, nothing counted yet", 4, False, some(3), atte
 FOUR_LISTS = Scenario(
     "four members, any new list", 4, colluding=some(3), changes=LISTS, lists=1, places=1
 )
+# Two of four could not be tolerated: four must sign, and three may end a round.
+FIVE_TWO = Scenario("five members, two of whom collude", 5, colluding=some(3, 4), tolerated=2)
 FOUR_SAME = Scenario(
     "four members, a needless list", 4, colluding=some(3), changes=(SAME,), lists=1
 )
@@ -135,6 +137,7 @@ SMALL = (
     FOUR_NEW,
     FOUR_LISTS,
     FOUR_SAME,
+    FIVE_TWO,
     JOINING,
     FIVE_LEAVE,
     SIX_LEAVE,
@@ -151,6 +154,28 @@ LARGE = (
     Scenario("four members, three attempts", 4, colluding=some(3), attempts=3),
     Scenario("four members, four attempts at one place", 4, True, some(3), attempts=4, places=1),
     Scenario("four members, any list", 4, colluding=some(3), changes=LISTS, lists=1),
+    Scenario(
+        "five members, two of whom collude, any list",
+        5,
+        colluding=some(3, 4),
+        tolerated=2,
+        changes=LISTS,
+        lists=1,
+        places=1,
+    ),
+    Scenario("six members, two of whom collude", 6, colluding=some(4, 5), tolerated=2, places=1),
+    Scenario(
+        "five members, two of whom collude, suspended one after the other",
+        5,
+        colluding=some(3, 4),
+        tolerated=2,
+        changes=(change("suspend only", 0), change("suspend only", 1)),
+        attempts=3,
+        lists=2,
+        places=1,
+        all_sign=True,
+        together=True,
+    ),
     Scenario("four, no colluder, any list", 4, changes=LISTS, lists=1, places=1),
     Scenario(
         "four members, nothing counted yet, two lists", 4, False, some(3), changes=LISTS, lists=2

@@ -20,7 +20,7 @@ What is left out, and why nothing is lost by that:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import combinations, permutations
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ from model.rules import (
     Wishes,
     adopt,
     advertise,
+    colluders,
     consent,
     follow,
     history,
@@ -106,6 +107,7 @@ class Scenario:
     places: int = 2  # commits beyond the start
     recovers: bool = False
     lies: bool = False  # whether notices leave out whom they should count
+    tolerated: int = 1  # c, where a tenth of the members is less
     silent: bool = False  # no notice is shown: the server keeps all sums to itself
     # Bounds for the larger ones:
     leavings: tuple[Set, ...] | None = None  # which leavers an attempt may name (None: any)
@@ -140,7 +142,7 @@ class Server:
 
     def __init__(self, scenario: Scenario, rules: Rules) -> None:
         self.scenario = scenario
-        self.rules = rules
+        self.rules = rules = replace(rules, tolerated=scenario.tolerated)
         # Clients decide by their own state only, and few states of one client make many worlds.
         self.advertise = cache(partial(outcome, advertise, rules))
         self.consent = cache(partial(outcome, consent, rules))
@@ -385,7 +387,9 @@ class Server:
         by_list = frozenset(m for one in lists for m in one.suspended)
         excused = dropped | self.scenario.wishes.alone
         groups = any(one.before and one.joined for one in lists) or self.scenario.wishes.leaving
-        limit = min(present(len(one.members)) - 1 for one in lists)
+        limit = min(
+            present(len(one.members)) - colluders(self.rules, len(one.members)) for one in lists
+        )
         for regime in REGIMES:
             also = by_list | away(world) if regime == "PLACE" else NOBODY
             found = exposed(rows, regime, 2 if groups else limit, excused | also)
