@@ -615,6 +615,11 @@ CLAIMS = [
         _many_bins,
     ),
     Claim(
+        "docs/explanation/scma.md",
+        r"numbers: 6,200 bins take ([\d.]+ m?s)",
+        _of("scma", "T = 6,200", "decode_seconds", short),
+    ),
+    Claim(
         "docs/architecture.md",
         rf"root finding is {NUMBER} times slower at 400 roots and {NUMBER} times slower at 6,200",
         _flint,

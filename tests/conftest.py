@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +33,8 @@ def rng(seed: int) -> np.random.Generator:
 
 
 @pytest.fixture
-def texts_are_objects() -> Iterator[None]:
-    """pandas as anndata knows it: its releases beside pandas 3 cannot write the new texts."""
+def option_of_texts() -> Iterator[Callable[[bool], None]]:
+    """Sets how pandas stores texts.  Afterwards it is as before, whoever has set it."""
     import pandas as pd
 
     def infer(value: bool) -> None:
@@ -46,9 +46,14 @@ def texts_are_objects() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         before = bool(pd.get_option("future.infer_string"))
-    infer(False)
-    yield
+    yield infer
     infer(before)
+
+
+@pytest.fixture
+def texts_are_objects(option_of_texts: Callable[[bool], None]) -> None:
+    """pandas as anndata knows it: its releases beside pandas 3 cannot write the new texts."""
+    option_of_texts(False)
 
 
 @pytest.fixture

@@ -135,8 +135,7 @@ def test_the_part_on_postgresql_runs_as_it_is_written(
         postgres.run("drop database omop with (force)")
 
 
-@pytest.mark.usefixtures("texts_are_objects")
-@pytest.mark.filterwarnings("ignore:The 'mode.chained_assignment' option is deprecated")
+@pytest.mark.usefixtures("option_of_texts")  # puts the option back that the page sets
 def test_the_part_on_cells_runs_as_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(
     """Python blocks share their names; a console block must print what stands on the page."""
     if page in WITH_CELLS:
         pytest.importorskip("anndata")
-        request.getfixturevalue("texts_are_objects")  # puts the option back that the page sets
+        request.getfixturevalue("option_of_texts")  # puts the option back that the page sets
     if page in BEFORE:
         run_blocks(BEFORE[page], tmp_path)
     run_blocks(page, tmp_path)

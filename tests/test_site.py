@@ -105,11 +105,12 @@ def test_every_command_has_its_options_and_an_example(site: Path) -> None:
 
 def test_everything_public_is_on_the_page_of_the_api(site: Path) -> None:
     import fedforget
-    from fedforget import scma
+    from fedforget import scma, scverse
 
     page = (site / "reference" / "api.html").read_text(encoding="utf-8")
     public = [name for name in fedforget.__all__ if name != "__version__"]
     public += [f"scma.{name}" for name in scma.__all__ if name not in ("PRIME", "Elements")]
+    public += [f"scverse.{name}" for name in scverse.__all__]
     for name in public:
         assert f".{name}" in page, name
     for method in ("forget", "learn", "forget_clients", "save", "load", "predict"):

@@ -105,7 +105,7 @@ def join(
     """Join a federation, or take over the list of a new epoch, or an amendment.
 
     Shows the list, its fingerprint and what the coming sums will show; asks before it accepts. Read
-    the fingerprint to another member by telephone: only in this way is a server found out that
+    the fingerprint to another member by telephone: this is the only way to detect a server that
     gives members different lists.
 
     Example: `fedforget client join aarhus/ --federation federation.toml --epoch epoch-1.json`

@@ -1,4 +1,4 @@
-"""Whoever can be named is named, and nobody else.
+"""A member is named alone only if its fault is proved.
 
 A recipient complains of a dealer whose share it cannot use.  Either of the two may be lying, so one
 complaint names a pair.  More complainers than can collude name the dealer; a complainer that
