@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
-.PHONY: demo test lint docs format bench fuzz faults crash model test-flower release-check clean help
+.PHONY: demo test lint docs format bench fuzz faults crash model test-lowest test-flower release-check clean help
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,13 @@ crash: needs-crash $(VENV)/dev  ## five thousand kills of clients and servers in
 
 model: needs-model $(VENV)/dev  ## the protocol's rules against any server, enumerated; takes five minutes
 	@$(BIN)/python tests/model/__main__.py --jobs 2
+
+test-lowest:  ## kernels and models on the lowest numba, NumPy and SciPy that are declared
+	@$(PYTHON) -m venv build/lowest
+	@build/lowest/bin/python -m pip install --quiet --disable-pip-version-check \
+	  numba==0.60.* numpy==2.0.* scipy==1.13.* . pytest hypothesis
+	$(SINGLE) build/lowest/bin/python -m pytest -q -o addopts= tests/test_kernel_cache.py \
+	  tests/test_recorded_digests.py tests/clustering
 
 test-flower: needs-test-flower $(VENV)/dev  ## SuperNodes killed at every stage, restarts, simulations; takes a while
 	@$(BIN)/fedforget warm-up

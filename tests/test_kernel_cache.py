@@ -220,5 +220,5 @@ def test_an_account_without_a_home_directory(home: str, shared: Path) -> None:
 
 
 def test_this_numba_has_what_the_cache_uses() -> None:
-    """numba's inside is not a promise; the versions that were tried are declared."""
+    """numba's inside is not a promise; ``make test-lowest`` tries the lowest that is declared."""
     assert tuple(map(int, numba.__version__.split(".")[:2])) >= (0, 60)
