@@ -33,7 +33,7 @@ from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import Feature, FederationFile, FederationFileError
 from fedforget.parties.folders import write_private
 from fedforget.parties.policy import FILE as POLICY
-from fedforget.parties.policy import PolicyError
+from fedforget.parties.policy import SitePolicyError
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import (
     AloneError,
@@ -41,7 +41,7 @@ from fedforget.protocol.errors import (
     OutOfOrderError,
     WrongFederationError,
 )
-from fedforget.protocol.graph import PolicyError as GraphPolicyError
+from fedforget.protocol.graph import PolicyError
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Payload
@@ -243,7 +243,7 @@ def test_the_policy_of_a_site_is_asked_again(study: tuple[World, Everything]) ->
     write_private(world.client("aarhus") / POLICY, b'features = ["age", "weight"]\n')
     made = amend_server(world, features=(AGE, WEIGHT, HEIGHT))
     take_over(world, made, "bologna", "coimbra")
-    with pytest.raises(PolicyError, match="height"):
+    with pytest.raises(SitePolicyError, match="height"):
         take_over(world, made, "aarhus")
     with open_client(world.client("aarhus")) as client:
         assert client.status()["version"] == 1
@@ -432,7 +432,7 @@ def test_nothing_to_amend(study: tuple[World, Everything]) -> None:
 def test_more_colluders_than_a_sum_can_hide_from(study: tuple[World, Everything]) -> None:
     """Two of three collude: every sum would be that of one honest member."""
     world, _ = study
-    with pytest.raises(GraphPolicyError, match="would show what one honest member reports"):
+    with pytest.raises(PolicyError, match="would show what one honest member reports"):
         amend_server(world, colluding=0.4, dropout=0.0)
     with open_server(world.server) as server:
         assert server.federation.version == 1
@@ -443,7 +443,7 @@ def test_more_colluders_than_a_sum_can_hide_from(study: tuple[World, Everything]
         document = server.enrol(afresh=True)
     with (
         open_client(world.client("aarhus")) as client,
-        pytest.raises(GraphPolicyError, match="would show what one honest member reports"),
+        pytest.raises(PolicyError, match="would show what one honest member reports"),
     ):
         client.join(late, document)
 
