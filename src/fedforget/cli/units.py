@@ -39,6 +39,7 @@ HARDENED = (
 )
 """What no service needs.  MemoryDenyWriteExecute is not here: kernels are compiled in memory."""
 
+ROUND = "fedforget-round"
 OFFLINE = (
     "FLWR_TELEMETRY_ENABLED=0",
     "FLWR_DISABLE_UPDATE_CHECK=1",
@@ -198,8 +199,8 @@ def _round(wanted: WantedUnits, server: Path) -> list[Unit]:
         "TimeoutStopSec=5min",
         *_body(wanted, command, paths, network=wanted.app is not None, app=wanted.app),
     ]
-    made = _service("fedforget-round", "a round of the federation", service, after, start=False)
-    return [made, _timer("fedforget-round", "rounds of the federation", _calendar(wanted))]
+    made = _service(ROUND, "a round of the federation", service, after, start=False)
+    return [made, _timer(ROUND, "rounds of the federation", _calendar(wanted))]
 
 
 def _status(wanted: WantedUnits, side: str, folder: Path) -> list[Unit]:
@@ -489,6 +490,12 @@ def make_units(
         console.print(f"{len(units)} units are in [bold]{safe(out)}[/bold]:", soft_wrap=True)
         for name in units:
             console.print(f"  {safe(name)}")
+        if wanted.server is not None and f"{ROUND}.timer" not in units:
+            console.print(
+                "There is no timer for rounds: --app makes one for rounds over Flower, --clients"
+                " one for rounds over directories of this machine.",
+                soft_wrap=True,
+            )
         console.print(f"How to install them: [bold]{safe(out / 'INSTALL.txt')}[/]", soft_wrap=True)
 
     show({"folder": str(out), "files": [path.name for path in written]}, as_json, in_words)
