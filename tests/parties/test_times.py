@@ -232,7 +232,7 @@ def test_failed_attempts_have_causes(world: World, clock: SimulatedClock) -> Non
     assert done.exit_code == 1
     (one,) = status(clock, "server", world.server)["failed_attempts"]
     assert one["time"] == "2026-01-02T00:00:00+00:00"
-    assert "are missing" in one["causes"][0]
+    assert "dresden and 1 more are missing; dresden was counted in round 1:" in one["causes"][0]
     assert (
         "Failed 2026-01-02T00:00:00+00:00: dresden"
         in call(clock, "server", "status", world.server).output
