@@ -21,9 +21,10 @@ from amending import (
     hold,
     patients,
     take_over,
+    write_records,
 )
 from msgspec import structs
-from party_world import FIVE, NAMES, World, all_bytes, federation_file, found_in, traces
+from party_world import FIVE, NAMES, World, all_bytes, federation_file, found_in, table, traces
 
 from fedforget.parties import receipts
 from fedforget.parties.amended_servers import AmendmentError, plan_amendment, take_back
@@ -160,7 +161,8 @@ def test_new_features_wait_for_an_import(study: tuple[World, Everything], tmp_pa
     amend_all(world, features=(AGE, HEIGHT, WEIGHT))
     with open_client(world.client("aarhus")) as client:
         shown = client.status()["records_that_do_not_fit"]
-        assert "30 records have no value of height" in shown
+        assert "30 records have no value of height: import them again" in shown
+        assert "client import --replace, or client sync" in shown
         assert client.audit().passed
         with pytest.raises(ClientError, match="no value of height"):
             client.preview()
@@ -180,8 +182,10 @@ def test_new_features_wait_for_an_import(study: tuple[World, Everything], tmp_pa
     hold(world, "aarhus", some, again=True)
     with open_client(world.client("aarhus")) as client:
         assert "9 records have no value of height" in client.status()["records_that_do_not_fit"]
-    hold(world, "aarhus", records["aarhus"], again=True)
+    names = world.federation.feature_names
+    whole = write_records(tmp_path / "whole.npz", records["aarhus"], names)
     with open_client(world.client("aarhus")) as client:
+        client.sync(table(whole, names))
         assert client.status()["records_that_do_not_fit"] is None
     done = world.round()
     assert done["kind"] == "full"
