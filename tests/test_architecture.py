@@ -137,3 +137,13 @@ def test_no_pickle(path: Path) -> None:
     assert "import pickle" not in text or path.name == "kernel_cache.py"
     assert "allow_pickle=True" not in text
     assert "joblib.load" not in text
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    """Nobody has to ask which of two classes is meant."""
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -12,7 +12,7 @@ from fedforget.arrays import Ints
 from fedforget.clustering import replay
 from fedforget.clustering.choosing import (
     Choices,
-    Found,
+    Trial,
     agreement_of,
     choices_among,
     runs_for,
@@ -109,7 +109,7 @@ def path_of(config: Configuration, aggregate: Histogram, numbers: Iterable[int])
     """
     wanted = sorted(set(numbers))
     points = _points_of(config).points_of(aggregate)
-    found: dict[int, Found] = {}
+    found: dict[int, Trial] = {}
     models: dict[int, ServerModel] = {}
     for number in runs_for(wanted):
         own = replace(config, n_clusters=number)
@@ -118,7 +118,7 @@ def path_of(config: Configuration, aggregate: Histogram, numbers: Iterable[int])
         )
         model = min(each, key=lambda one: one.loss)
         models[number] = model
-        found[number] = Found(
+        found[number] = Trial(
             number,
             loss_of(own, aggregate, model),
             sizes_of(own, aggregate, model),

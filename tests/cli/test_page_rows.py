@@ -19,8 +19,8 @@ from fedforget.cli.charts import (
     Column,
     Label,
     columns,
-    curve,
     fitting,
+    loss_curve,
     place_marks,
     strip,
 )
@@ -178,7 +178,7 @@ def test_too_many_marks_for_the_paper_lose_their_numbers() -> None:
 
 
 def test_a_curve_marks_the_number_in_force() -> None:
-    found = curve([(4, 2.0), (2, 10.0), (3, 5.0)], chosen=3)
+    found = loss_curve([(4, 2.0), (2, 10.0), (3, 5.0)], chosen=3)
     assert [one.n_clusters for one in found.points] == [2, 3, 4]
     assert [one.chosen for one in found.points] == [False, True, False]
     assert found.points[0].y < found.points[1].y < found.points[2].y

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pty
 import stat
@@ -261,7 +262,17 @@ def test_labels_and_models(story: Path) -> None:
     (story / "wrong.npz").write_bytes(b"PK")
     arguments = ("client", "labels", "aarhus", "-o", "labels.csv", "--model")
     assert "does not hold centroids" in error(story, *arguments, "wrong.npz")
-    assert "cannot be read" in error(story, *arguments, "missing.npz")
+    missing = error(story, *arguments, "missing.npz")
+    assert "missing.npz: there is no such file" in missing
+    assert "does not hold centroids" not in missing
+    columns = dict(np.load(story / "centres.npz"))
+    for size in (-1, 0.5, math.nan):
+        sizes = columns["size"].astype(float)
+        sizes[0] = size
+        np.savez(story / "sizes.npz", **columns | {"size": sizes})
+        assert "one number of records per cluster" in error(story, *arguments, "sizes.npz")
+        like = ("server", "model", "server", "--like", "sizes.npz")
+        assert "one number of records per cluster" in error(story, *like)
     bad = ("client", "labels", "aarhus", "--model", "centres.npz", "-o", "labels.xls")
     assert "the file name must end in" in error(story, *bad)
 

@@ -50,6 +50,14 @@ def values(text: str, key: str) -> list[str]:
     return [line.split("=", 1)[1] for line in text.splitlines() if line.startswith(f"{key}=")]
 
 
+def test_a_server_alone_has_no_timer_for_rounds(tmp_path: Path) -> None:
+    for at, (options, missing) in enumerate(((CENTRE[:2], True), (CENTRE, False), (BOTH, False))):
+        (folder := tmp_path / str(at)).mkdir()
+        shown = call(folder, *options).output
+        assert ("There is no timer for rounds: --app makes one" in shown) == missing
+        assert (folder / "out" / "fedforget-round.timer").exists() != missing
+
+
 def test_a_centre(tmp_path: Path) -> None:
     files = written(tmp_path, *CENTRE, "--every", "24h", "--at", "02:30")
     assert set(files) == {

@@ -191,6 +191,10 @@ def test_several_clients_need_the_option_and_differ(study: Path) -> None:
     given = listed(study, "A-13")
     words = error(study, "client", "forget", "aarhus", "bologna", *given, "--yes")
     assert "add --ignore-missing" in words
+    for rest in ((), (*given, "--yes")):
+        words = error(study, "client", "forget", "aarhus", "A-13", *rest)
+        assert "A-13 is not a directory; if it is an id, write --ids before it" in words
+    assert "is not a directory" in error(study, "client", "forget", "A-13", *given)
     words = error(study, "client", "forget", "aarhus", "./aarhus", *given, *IGNORE)
     assert "was given twice" in words
     assert (

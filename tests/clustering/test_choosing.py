@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedforget.clustering.choosing import (
     Choices,
-    Found,
+    Trial,
     adjusted_rand,
     agreement_of,
     choices_of,
@@ -62,8 +62,8 @@ def test_agreement_is_the_mean_over_pairs_of_restarts() -> None:
     assert agreement_of([same]) is None
 
 
-def found(number: int, loss: float, sizes: list[int], agreement: float | None = 1.0) -> Found:
-    return Found(number, loss, np.array(sizes), agreement)
+def found(number: int, loss: float, sizes: list[int], agreement: float | None = 1.0) -> Trial:
+    return Trial(number, loss, np.array(sizes), agreement)
 
 
 def three_clear_clusters(min_cell: int = 1) -> Choices:

@@ -21,9 +21,10 @@ from amending import (
     hold,
     patients,
     take_over,
+    write_records,
 )
 from msgspec import structs
-from party_world import FIVE, NAMES, World, all_bytes, federation_file, found_in, traces
+from party_world import FIVE, NAMES, World, all_bytes, federation_file, found_in, table, traces
 
 from fedforget.parties import receipts
 from fedforget.parties.amended_servers import AmendmentError, plan_amendment, take_back
@@ -33,7 +34,7 @@ from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import Feature, FederationFile, FederationFileError
 from fedforget.parties.folders import write_private
 from fedforget.parties.policy import FILE as POLICY
-from fedforget.parties.policy import PolicyError
+from fedforget.parties.policy import SitePolicyError
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import (
     AloneError,
@@ -41,7 +42,7 @@ from fedforget.protocol.errors import (
     OutOfOrderError,
     WrongFederationError,
 )
-from fedforget.protocol.graph import PolicyError as GraphPolicyError
+from fedforget.protocol.graph import PolicyError
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Payload
@@ -160,7 +161,8 @@ def test_new_features_wait_for_an_import(study: tuple[World, Everything], tmp_pa
     amend_all(world, features=(AGE, HEIGHT, WEIGHT))
     with open_client(world.client("aarhus")) as client:
         shown = client.status()["records_that_do_not_fit"]
-        assert "30 records have no value of height" in shown
+        assert "30 records have no value of height: import them again" in shown
+        assert "client import --replace, or client sync" in shown
         assert client.audit().passed
         with pytest.raises(ClientError, match="no value of height"):
             client.preview()
@@ -180,8 +182,10 @@ def test_new_features_wait_for_an_import(study: tuple[World, Everything], tmp_pa
     hold(world, "aarhus", some, again=True)
     with open_client(world.client("aarhus")) as client:
         assert "9 records have no value of height" in client.status()["records_that_do_not_fit"]
-    hold(world, "aarhus", records["aarhus"], again=True)
+    names = world.federation.feature_names
+    whole = write_records(tmp_path / "whole.npz", records["aarhus"], names)
     with open_client(world.client("aarhus")) as client:
+        client.sync(table(whole, names))
         assert client.status()["records_that_do_not_fit"] is None
     done = world.round()
     assert done["kind"] == "full"
@@ -243,7 +247,7 @@ def test_the_policy_of_a_site_is_asked_again(study: tuple[World, Everything]) ->
     write_private(world.client("aarhus") / POLICY, b'features = ["age", "weight"]\n')
     made = amend_server(world, features=(AGE, WEIGHT, HEIGHT))
     take_over(world, made, "bologna", "coimbra")
-    with pytest.raises(PolicyError, match="height"):
+    with pytest.raises(SitePolicyError, match="height"):
         take_over(world, made, "aarhus")
     with open_client(world.client("aarhus")) as client:
         assert client.status()["version"] == 1
@@ -432,7 +436,7 @@ def test_nothing_to_amend(study: tuple[World, Everything]) -> None:
 def test_more_colluders_than_a_sum_can_hide_from(study: tuple[World, Everything]) -> None:
     """Two of three collude: every sum would be that of one honest member."""
     world, _ = study
-    with pytest.raises(GraphPolicyError, match="would show what one honest member reports"):
+    with pytest.raises(PolicyError, match="would show what one honest member reports"):
         amend_server(world, colluding=0.4, dropout=0.0)
     with open_server(world.server) as server:
         assert server.federation.version == 1
@@ -443,7 +447,7 @@ def test_more_colluders_than_a_sum_can_hide_from(study: tuple[World, Everything]
         document = server.enrol(afresh=True)
     with (
         open_client(world.client("aarhus")) as client,
-        pytest.raises(GraphPolicyError, match="would show what one honest member reports"),
+        pytest.raises(PolicyError, match="would show what one honest member reports"),
     ):
         client.join(late, document)
 

@@ -15,7 +15,7 @@ from fedforget.parties.client_party import open_client
 from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError, write_private
-from fedforget.parties.policy import FILE, PolicyError, SitePolicy
+from fedforget.parties.policy import FILE, SitePolicy, SitePolicyError
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.runtime.directories import RoundFailedError, run
 
@@ -59,7 +59,7 @@ def reported(world: World, name: str) -> np.ndarray:
 def test_a_laxer_federation_is_refused_with_the_line_that_differs(
     tmp_path: Path, policy: str, words: str
 ) -> None:
-    with pytest.raises(PolicyError, match=words):
+    with pytest.raises(SitePolicyError, match=words):
         new_world(tmp_path, aarhus=policy)
     with open_client(tmp_path / "aarhus") as client:
         assert client.federation is None
@@ -143,7 +143,7 @@ def test_a_policy_that_cannot_be_read_stops_everything(
     tmp_path: Path, text: str, words: str
 ) -> None:
     (tmp_path / FILE).write_text(text, encoding="utf-8")
-    with pytest.raises(PolicyError, match=words):
+    with pytest.raises(SitePolicyError, match=words):
         SitePolicy.read(tmp_path)
 
 

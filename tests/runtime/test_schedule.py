@@ -11,7 +11,15 @@ import pytest
 
 from fedforget.cli.schedule_command import in_plain_words
 from fedforget.runtime.driver import Watch
-from fedforget.runtime.schedule import Backoff, Ending, Need, Outcome, Schedule, Stop, StopAsked
+from fedforget.runtime.schedule import (
+    Backoff,
+    Ending,
+    Need,
+    RoundOutcome,
+    Schedule,
+    Stop,
+    StopAsked,
+)
 from fedforget.runtime.timetable import Timetable, duration, time_of_day
 from simulated_clock import SimulatedClock
 
@@ -36,7 +44,7 @@ class Scripted:
         self.stages: list[str] = []
         self.last: datetime | None = None
 
-    def attempt(self, watch: Watch) -> Outcome:
+    def attempt(self, watch: Watch) -> RoundOutcome:
         self.begun.append(self.clock.now())
         for stage in STAGES:
             self.at_stage.pop(stage, lambda: None)()
@@ -46,7 +54,7 @@ class Scripted:
         need = self.outcomes.pop(0) if self.outcomes else Need.NOTHING
         if need is Need.NOTHING:
             self.last = self.clock.now()
-        return Outcome(need, f"needs {need}", {} if need is Need.NOTHING else None)
+        return RoundOutcome(need, f"needs {need}", {} if need is Need.NOTHING else None)
 
     def standing(self) -> object:
         self.looks += 1

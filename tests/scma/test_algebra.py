@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import scma_twins as twins
 from fedforget.scma import kernels, polynomials, recurrences
-from fedforget.scma.polynomials import ONE, Elements, Points
+from fedforget.scma.polynomials import ONE, Elements, PointTree
 from fedforget.scma.roots import DoesNotSplitError, roots
 from scma_twins import P
 
@@ -150,7 +150,7 @@ def test_an_exact_quotient_by_the_roots_of_unity_themselves() -> None:
 @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 65, 100, 129])
 def test_many_points_at_once(n: int, rng: np.random.Generator) -> None:
     points = different(rng, n)
-    tree = Points(entered(points))
+    tree = PointTree(entered(points))
     assert left(tree.polynomial) == twins.from_roots(points)
     for m in {1, n}:
         a = some(rng, m)
@@ -169,7 +169,7 @@ def test_many_points_at_once(n: int, rng: np.random.Generator) -> None:
 def test_large_trees_agree_with_horner(rng: np.random.Generator) -> None:
     points, a = entered(different(rng, 3000)), entered(some(rng, 3000))
     expected = kernels.values_at(a[np.newaxis], points)[0]
-    assert Points(points).values(a).tobytes() == expected.tobytes()
+    assert PointTree(points).values(a).tobytes() == expected.tobytes()
 
 
 # -- recurrences -------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_both_ways_to_a_recurrence_agree(
     quadratic: int, n: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recurrences, "_QUADRATIC", quadratic)
-    tree = Points(entered(different(rng, n)))
+    tree = PointTree(entered(different(rng, n)))
     sequence = tree.power_sums(entered(some(rng, n)), 2 * n + 2)
     found = recurrences.minimal_polynomial(sequence, max(1, n))
     assert found is not None
@@ -249,7 +249,7 @@ def test_transposed_vandermonde_systems(n: int, spare: int, rng: np.random.Gener
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 10, 39, 40, 41, 42, 100, 333])
 def test_roots_of_a_product_of_linear_factors(n: int, rng: np.random.Generator) -> None:
     points = different(rng, n)
-    assert left(roots(Points(entered(points)).polynomial)) == points
+    assert left(roots(PointTree(entered(points)).polynomial)) == points
 
 
 @settings(max_examples=40)
@@ -264,17 +264,17 @@ def test_roots_that_are_all_roots_of_unity() -> None:
     for order in (2, 29, 58, 128, 29 * 8):
         root = pow(3, (P - 1) // order, P)
         points = sorted(pow(root, k, P) for k in range(order))
-        assert left(roots(Points(entered(points)).polynomial)) == points
+        assert left(roots(PointTree(entered(points)).polynomial)) == points
 
 
 def test_roots_in_arithmetic_progression() -> None:
     points = list(range(P - 100, P)) + list(range(100))
-    assert left(roots(Points(entered(points)).polynomial)) == sorted(points)
+    assert left(roots(PointTree(entered(points)).polynomial)) == sorted(points)
 
 
 def test_many_roots(rng: np.random.Generator) -> None:
     points = different(rng, 5000)
-    assert left(roots(Points(entered(points)).polynomial)) == points
+    assert left(roots(PointTree(entered(points)).polynomial)) == points
 
 
 NON_RESIDUE = 3

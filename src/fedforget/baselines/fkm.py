@@ -48,7 +48,7 @@ _SERVER, _CLIENT = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
+class FkmResult:
     """The outcome of a federation that talks in rounds.
 
     Attributes
@@ -73,7 +73,7 @@ def fkm(
     max_iter: int = MAX_ITER,
     tol: float = 1e-4,
     seed: int = 0,
-) -> Rounds:
+) -> FkmResult:
     """Cluster records that are spread over clients, in several rounds.
 
     Parameters
@@ -118,7 +118,7 @@ def fkm(
         spread(places, [one.labels for one in held]),
         Seconds(client_seconds, server_seconds),
     )
-    return Rounds(clustering, n_rounds, converged)
+    return FkmResult(clustering, n_rounds, converged)
 
 
 def local_clusters(values: Floats, centres: Floats, *, max_iter: int = MAX_ITER) -> Clustering:

@@ -123,7 +123,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttackOutcome:
     """What the attacks on one setting gave.
 
     Attributes
@@ -245,7 +245,7 @@ def attack(
     outsider_tries: int = 200,
     seed: int = 0,
     progress: Progress = lambda what, done, total: None,
-) -> list[Outcome]:
+) -> list[AttackOutcome]:
     """Attack a dataset under several settings.
 
     Parameters
@@ -275,7 +275,7 @@ def attack(
         loss = whole.loss() / plain_loss if plain_loss else 1.0
         place = whole.share_near_the_fullest_place()
         found.append(
-            Outcome(setting, server, together, outsider, shown, place, clients.smallest, loss)
+            AttackOutcome(setting, server, together, outsider, shown, place, clients.smallest, loss)
         )
     return found
 

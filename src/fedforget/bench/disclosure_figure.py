@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from fedforget.bench.disclosure import Outcome
+from fedforget.bench.disclosure import AttackOutcome
 from fedforget.bench.figures import LOOK, smaller
 
 _MARKS: tuple[tuple[str, str, str], ...] = (
@@ -18,14 +18,14 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
 """What is drawn of each setting, with colours that colour-blind readers can tell apart."""
 
 
-def shares_of(one: Outcome) -> tuple[float, ...]:
+def shares_of(one: AttackOutcome) -> tuple[float, ...]:
     """What :data:`_MARKS` draws of one setting."""
     server = one.server
     two_models = one.outsider.informed
     return one.fullest_place, server.chance, server.near, two_models, server.singled_out
 
 
-def draw(found: Sequence[Outcome], title: str) -> tuple[bytes, str]:
+def draw(found: Sequence[AttackOutcome], title: str) -> tuple[bytes, str]:
     """The figure as PNG and as SVG."""
     import matplotlib
 

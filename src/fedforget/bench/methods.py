@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fedforget.arrays import Floats
 from fedforget.baselines.dckmeans import DCKMeans
 from fedforget.baselines.federation import FederatedClustering, Seconds, rows_of_clients, spread
-from fedforget.baselines.fkm import Rounds, fkm
+from fedforget.baselines.fkm import FkmResult, fkm
 from fedforget.baselines.kfed import kfed
 from fedforget.baselines.retraining import greedy_server, paper_configuration
 from fedforget.bench.datasets import Dataset
@@ -121,7 +121,7 @@ def k_fed(
     )
 
 
-def rounds(data: Dataset, seed: int, *, max_rounds: int) -> Rounds:
+def rounds(data: Dataset, seed: int, *, max_rounds: int) -> FkmResult:
     """FKM."""
     return fkm(
         data.X, data.clients, data.n_clusters, n_init=N_INIT, max_rounds=max_rounds, seed=seed

@@ -140,7 +140,7 @@ STAR = "* stand-in: the paper's own data are not at hand."
 
 
 @dataclass(frozen=True)
-class Column:
+class LossColumn:
     """One dataset of a table of loss ratios, and the loss that its ratios are taken to."""
 
     dataset: str
@@ -148,7 +148,9 @@ class Column:
     reference: float
 
 
-def columns_of(results: Results, datasets: Iterable[str], *, printed: bool = True) -> list[Column]:
+def columns_of(
+    results: Results, datasets: Iterable[str], *, printed: bool = True
+) -> list[LossColumn]:
     """Every dataset; Covtype twice, because the paper's reference is not the best clustering known.
 
     Without ``printed`` it stands once, against the best.
@@ -160,10 +162,10 @@ def columns_of(results: Results, datasets: Iterable[str], *, printed: bool = Tru
             continue
         other = reference.get("printed") if printed else None
         words = f", φ* = {reference['loss']:,.0f}" if other else ""
-        found.append(Column(name, title(name) + words, reference["loss"]))
+        found.append(LossColumn(name, title(name) + words, reference["loss"]))
         if other:
             words = f", φ* = {other['loss']:,.0f}"
-            found.append(Column(name, title(name) + words, other["loss"]))
+            found.append(LossColumn(name, title(name) + words, other["loss"]))
     return found
 
 

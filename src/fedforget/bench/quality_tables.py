@@ -10,8 +10,8 @@ from fedforget.bench import guarantees, paper
 from fedforget.bench.cells import CellResult
 from fedforget.bench.numbers import (
     STAR,
-    Column,
     Entry,
+    LossColumn,
     ResultTable,
     columns_of,
     label,
@@ -26,7 +26,7 @@ _KINDS = (("induced", "induced"), ("nearest", "nearest centre"))
 
 
 def _ratio_row(
-    results: Results, experiment: str, method: str, loss: str, columns: Sequence[Column]
+    results: Results, experiment: str, method: str, loss: str, columns: Sequence[LossColumn]
 ) -> tuple[Entry, ...]:
     printed = {"table1": paper.TABLE_1, "table2": paper.TABLE_2}.get(experiment, {}).get(method, {})
     return tuple(
@@ -40,7 +40,7 @@ def _ratio_row(
     )
 
 
-def _spread(results: Results, experiment: str, method: str, loss: str, column: Column) -> str:
+def _spread(results: Results, experiment: str, method: str, loss: str, column: LossColumn) -> str:
     found = losses(results, experiment, method, column.dataset, loss)
     return spread(one / column.reference for one in found)
 
@@ -322,7 +322,7 @@ def fragmented(results: Results) -> ResultTable | None:
     )
 
 
-def _usual(results: Results, experiment: str, method: str, column: Column) -> str:
+def _usual(results: Results, experiment: str, method: str, column: LossColumn) -> str:
     found = losses(results, experiment, method, column.dataset)
     return f" ({statistics.fmean(found) / column.reference:.3f})" if found else ""
 

@@ -479,7 +479,7 @@ def _touch(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class LossPoint:
     """A number of clusters and the loss of its model; places are in per cent and in pixels."""
 
     n_clusters: int
@@ -490,21 +490,21 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Curve:
+class LossCurve:
     """The loss for each number of clusters."""
 
-    points: Sequence[CurvePoint]
+    points: Sequence[LossPoint]
     labels: Sequence[Label]
     base: float
 
 
-def curve(losses: Sequence[tuple[int, float]], chosen: int) -> Curve:
+def loss_curve(losses: Sequence[tuple[int, float]], chosen: int) -> LossCurve:
     """The losses of models with some numbers of clusters, and the number in force."""
     losses = sorted(losses)
     largest = max((loss for _, loss in losses), default=0.0) or 1.0
     step = 100 / max(1, len(losses))
     points = [
-        CurvePoint(
+        LossPoint(
             n_clusters,
             loss,
             step * (at + 0.5),
@@ -514,4 +514,4 @@ def curve(losses: Sequence[tuple[int, float]], chosen: int) -> Curve:
         for at, (n_clusters, loss) in enumerate(losses)
     ]
     labels = fitting([str(one.n_clusters) for one in points], [one.x for one in points])
-    return Curve(points, list(labels.values()), _TOP + _ROOM + 8.0)
+    return LossCurve(points, list(labels.values()), _TOP + _ROOM + 8.0)

@@ -18,9 +18,9 @@ import numpy as np
 from fedforget.arrays import Floats
 from fedforget.cli.charts import Cluster
 from fedforget.cli.pictures import (
+    CentreValue,
     Checked,
     FeatureRow,
-    Number,
     Picture,
     ordered_features,
     spread_around,
@@ -189,7 +189,7 @@ def _preview(party: ClientParty, federation: FederationFile) -> PreviewShown | N
         order, n_shown = ordered_features(federation.features, centres, sizes)
     rows = [
         FeatureRow(
-            federation.features[at], [Number(value, None) for value in centres[:, at].tolist()]
+            federation.features[at], [CentreValue(value, None) for value in centres[:, at].tolist()]
         )
         for at in order
     ]

@@ -75,8 +75,20 @@ def run_forget(
         raise typer.Exit(1)
 
 
+def _check_directory(folder: Path) -> None:
+    """Refuse what is no directory: perhaps an id that was given without its option."""
+    try:
+        found = folder.is_dir()
+    except OSError:
+        return  # Whoever opens it says why it cannot be opened.
+    if not found:
+        raise ClientError(f"{folder} is not a directory; if it is an id, write --ids before it")
+
+
 def _check_several(folders: Sequence[Path], ignore_missing: bool) -> None:
     if not ignore_missing:
+        for folder in folders:
+            _check_directory(folder)
         raise ClientError(
             "few ids are held by several clients: add --ignore-missing so that each forgets what it"
             " holds; nothing was forgotten"
@@ -95,6 +107,7 @@ def _at_one(
     dry_run: bool,
     as_json: bool,
 ) -> Answer:
+    _check_directory(folder)
     with open_client(folder) as party:
         plan = party.forget(ids, dry_run=True, ignore_missing=ignore_missing)
         if dry_run or not plan.records:
@@ -107,6 +120,7 @@ def _at_one(
 def _tried(folder: Path, ids: Sequence[str], *, dry_run: bool) -> Answer:
     """One of several clients; its error does not keep the others from forgetting."""
     try:
+        _check_directory(folder)
         with open_client(folder) as party:
             done = party.forget(ids, dry_run=dry_run, ignore_missing=True)
             return Answer(folder, party.name, done)

@@ -131,11 +131,13 @@ def read_ids(source: Path | TextIO, *, as_is: bool = False) -> list[str]:
 
 def read_centroids(path: Path, features: list[str]) -> Floats:
     """Centroids as ``server model`` exports them, in the order of the features."""
-    columns = _read_columns(path, features)
+    columns = _read_columns(path, list(dict.fromkeys([*features, SIZES])))
     for name in features:
         _check_centroids(path, name, columns)
     if len({len(columns[name]) for name in features}) > 1:
         raise FedforgetError(f"{path} does not hold one value of each feature for each centroid")
+    if SIZES in columns and SIZES not in features:
+        _check_sizes(path, columns[SIZES], len(columns[features[0]]))
     return np.column_stack([columns[name].astype(np.float64) for name in features])
 
 
@@ -145,6 +147,8 @@ def features_in(path: Path, features: list[str]) -> list[str]:
     return [name for name in features if name in found]
 
 
+SIZES = "size"
+"""The column with the clusters' numbers of records, unless a feature has this name."""
 NUMBERS = "cluster"
 """The column with the clusters' numbers, in models that are numbered like an earlier one."""
 
@@ -177,6 +181,8 @@ def _read_columns(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]:
             case _:
                 return _columns_of(path, read_json(path), names)
     except IncomingFileError as error:
+        if isinstance(error.__context__, FileNotFoundError):
+            raise FedforgetError(f"{path}: there is no such file") from None
         raise FedforgetError(f"{path} does not hold centroids: {error}") from None
 
 
@@ -207,3 +213,11 @@ def _check_centroids(path: Path, name: str, columns: dict[str, npt.NDArray[Any]]
         raise FedforgetError(
             f"{path} holds a value of {name!r} that is not finite, or beyond ±{MAX_MAGNITUDE:g}"
         )
+
+
+def _check_sizes(path: Path, sizes: npt.NDArray[Any], n_centroids: int) -> None:
+    """Refuse sizes that cannot be numbers of records; nothing else is done with them."""
+    whole = sizes.ndim == 1 and sizes.dtype.kind in "iuf" and len(sizes) == n_centroids
+    # What is not finite or beyond 2^53 is no number of records either.
+    if not whole or not ((sizes >= 0) & (sizes < 2.0**53) & (sizes == np.floor(sizes))).all():
+        raise FedforgetError(f"{path} does not hold one number of records per cluster as {SIZES!r}")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedforget.cli.charts import Curve, curve
+from fedforget.cli.charts import LossCurve, loss_curve
 from fedforget.cli.client_page import client_check, client_values
 from fedforget.cli.directory_page import page_of
 from fedforget.cli.drift import Centres, DriftRow, centres_now, drift, latest_time
@@ -170,7 +170,7 @@ class _Found:
     """What takes long to find out about a state."""
 
     check: Checked = BEING_CHECKED
-    curve: Curve | None = None
+    curve: LossCurve | None = None
 
 
 class _Checks:
@@ -211,7 +211,7 @@ class _Checks:
         self._found = key, found
         self._running.release()
 
-    def _curve(self, party: ServerParty) -> Curve | None:
+    def _curve(self, party: ServerParty) -> LossCurve | None:
         if self._losses is None or not party.ledger().place.round:
             return None
-        return curve(self._losses(party), party.config.n_clusters)
+        return loss_curve(self._losses(party), party.config.n_clusters)

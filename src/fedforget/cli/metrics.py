@@ -16,8 +16,10 @@ from fedforget.errors import FedforgetError
 from fedforget.parties.times import ClientTimes, Times
 from fedforget.whole_files import whole_file
 
-WHAT = ("round", "member", "request", "import")
-"""What can be overdue."""
+OVERDUE = ("round", "member")
+"""What can be overdue, as both sides know."""
+OVERDUE_AT_A_CLIENT = (*OVERDUE, "request", "import")
+"""Requests and imports are known where they are made; no server hears of them."""
 
 Labels = Mapping[str, str]
 
@@ -54,7 +56,7 @@ def server_metrics(status: Mapping[str, Any], times: Times) -> list[Gauge]:
     """A server's."""
     own = {"federation": str(status["name"]), "party": "server"}
     return [
-        *_shared(own, times),
+        *_shared(own, times, OVERDUE),
         Gauge(
             "fedforget_members",
             "Members on the list in force.",
@@ -78,7 +80,7 @@ def client_metrics(status: Mapping[str, Any], times: ClientTimes, least: int) ->
     own = {"federation": str(status["federation"] or ""), "party": str(status["name"])}
     oldest, imports = times.oldest, times.imports
     return [
-        *_shared(own, times),
+        *_shared(own, times, OVERDUE_AT_A_CLIENT),
         _count(
             "fedforget_requests_waiting",
             "Erasure requests that wait for a round.",
@@ -126,8 +128,8 @@ def client_metrics(status: Mapping[str, Any], times: ClientTimes, least: int) ->
     ]
 
 
-def _shared(own: Labels, times: Times) -> list[Gauge]:
-    """What both sides have."""
+def _shared(own: Labels, times: Times, kinds: Iterable[str]) -> list[Gauge]:
+    """What both sides have; ``kinds`` are those of things that can be overdue here."""
     last = times.last
     overdue = [one.what for one in times.overdue]
     return [
@@ -165,7 +167,7 @@ def _shared(own: Labels, times: Times) -> list[Gauge]:
         Gauge(
             "fedforget_overdue",
             "Whether something of this kind is overdue.",
-            tuple(({**own, "what": what}, what in overdue) for what in WHAT),
+            tuple(({**own, "what": what}, what in overdue) for what in kinds),
         ),
     ]
 

@@ -36,7 +36,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Number:
+class CentreValue:
     """A cluster's centre in one feature, and how far its records spread around it."""
 
     value: float
@@ -48,7 +48,7 @@ class FeatureRow:
     """A feature with the clusters' centres."""
 
     feature: Feature
-    numbers: Sequence[Number]
+    numbers: Sequence[CentreValue]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,9 @@ class Picture:
             FeatureRow(
                 features[at],
                 [
-                    Number(value, None if self.spread is None else float(self.spread[number, at]))
+                    CentreValue(
+                        value, None if self.spread is None else float(self.spread[number, at])
+                    )
                     for number, value in enumerate(self.centres[:, at].tolist())
                 ],
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedforget.cli.charts import Cluster, Column, Columns, Curve, columns
+from fedforget.cli.charts import Cluster, Column, Columns, LossCurve, columns
 from fedforget.cli.log_rows import (
     Presence,
     RoundRow,
@@ -52,7 +52,7 @@ class Rules:
 
 
 def server_values(
-    party: ServerParty, check: Checked | None = None, curve: Curve | None = None
+    party: ServerParty, check: Checked | None = None, curve: LossCurve | None = None
 ) -> dict[str, Any]:
     """The values of the template ``server.html``; without a check, an audit is made now."""
     status, log, lists = party.status(), party.log(), party.lists()

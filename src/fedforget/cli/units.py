@@ -39,6 +39,7 @@ HARDENED = (
 )
 """What no service needs.  MemoryDenyWriteExecute is not here: kernels are compiled in memory."""
 
+ROUND = "fedforget-round"
 OFFLINE = (
     "FLWR_TELEMETRY_ENABLED=0",
     "FLWR_DISABLE_UPDATE_CHECK=1",
@@ -47,7 +48,7 @@ OFFLINE = (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedUnits:
     """What the units are for.
 
     Attributes
@@ -90,7 +91,7 @@ class Unit:
         )
 
 
-def write_units(folder: Path, wanted: Wanted) -> list[Path]:
+def write_units(folder: Path, wanted: WantedUnits) -> list[Path]:
     """Write all files; nothing that is there is overwritten."""
     units = units_of(wanted)
     names = [one.name for one in units]
@@ -117,7 +118,7 @@ def write_units(folder: Path, wanted: Wanted) -> list[Path]:
     return written
 
 
-def units_of(wanted: Wanted) -> list[Unit]:
+def units_of(wanted: WantedUnits) -> list[Unit]:
     """The services and timers."""
     found: list[Unit] = []
     if wanted.server is not None:
@@ -136,7 +137,7 @@ def units_of(wanted: Wanted) -> list[Unit]:
 # -- the services ----------------------------------------------------------------------------------
 
 
-def _superlink(wanted: Wanted, app: Path) -> Unit:
+def _superlink(wanted: WantedUnits, app: Path) -> Unit:
     keys = app / "keys"
     command = [
         wanted.program("flower-superlink"),
@@ -153,7 +154,7 @@ def _superlink(wanted: Wanted, app: Path) -> Unit:
     return _service("fedforget-superlink", "SuperLink, on loopback", service, "network.target")
 
 
-def _gate(wanted: Wanted, app: Path) -> Unit:
+def _gate(wanted: WantedUnits, app: Path) -> Unit:
     nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin") or "/usr/sbin/nginx"
     command = [nginx, "-p", str(app), "-c", str(app / "nginx.conf")]
     service = _lasting(wanted, command, [app / "keys"], network=True)
@@ -162,7 +163,7 @@ def _gate(wanted: Wanted, app: Path) -> Unit:
     )
 
 
-def _supernode(wanted: Wanted, app: Path, client: Path) -> Unit:
+def _supernode(wanted: WantedUnits, app: Path, client: Path) -> Unit:
     name = _name_of(client)
     command = [
         wanted.program("flower-supernode"),
@@ -178,7 +179,7 @@ def _supernode(wanted: Wanted, app: Path, client: Path) -> Unit:
     )
 
 
-def _round(wanted: Wanted, server: Path) -> list[Unit]:
+def _round(wanted: WantedUnits, server: Path) -> list[Unit]:
     """A round that the timer starts; it tries for some hours, and its status is the truth."""
     retries = ["--tries", "8", "--wait", "10m"]
     if wanted.app is not None:
@@ -198,11 +199,11 @@ def _round(wanted: Wanted, server: Path) -> list[Unit]:
         "TimeoutStopSec=5min",
         *_body(wanted, command, paths, network=wanted.app is not None, app=wanted.app),
     ]
-    made = _service("fedforget-round", "a round of the federation", service, after, start=False)
-    return [made, _timer("fedforget-round", "rounds of the federation", _calendar(wanted))]
+    made = _service(ROUND, "a round of the federation", service, after, start=False)
+    return [made, _timer(ROUND, "rounds of the federation", _calendar(wanted))]
 
 
-def _status(wanted: Wanted, side: str, folder: Path) -> list[Unit]:
+def _status(wanted: WantedUnits, side: str, folder: Path) -> list[Unit]:
     name = "server" if side == "server" else _name_of(folder)
     command = [wanted.program("fedforget"), side, "status", str(folder), "--check"]
     paths = [folder]
@@ -268,7 +269,7 @@ def _timer(name: str, about: str, when: Sequence[str]) -> Unit:
 
 
 def _lasting(
-    wanted: Wanted,
+    wanted: WantedUnits,
     command: Sequence[str],
     paths: Sequence[Path],
     *,
@@ -281,7 +282,7 @@ def _lasting(
 
 
 def _body(
-    wanted: Wanted,
+    wanted: WantedUnits,
     command: Sequence[str],
     paths: Sequence[Path],
     *,
@@ -335,7 +336,7 @@ def _places(paths: Sequence[Path]) -> list[str]:
     return lines
 
 
-def _calendar(wanted: Wanted) -> list[str]:
+def _calendar(wanted: WantedUnits) -> list[str]:
     """The timetable in systemd's words."""
     table = wanted.timetable
     if table.at is None:
@@ -355,7 +356,7 @@ def _calendar(wanted: Wanted) -> list[str]:
     return [f"OnCalendar=*-*-* {shown}:{table.at.minute:02d}:00", "Persistent=true"]
 
 
-def _logrotate(wanted: Wanted, server: Path) -> str:
+def _logrotate(wanted: WantedUnits, server: Path) -> str:
     path = str(server / "flower.jsonl").replace("\\", "\\\\").replace('"', '\\"')
     return (
         "# What runs over Flower have written down; journald rotates everything else.\n"
@@ -374,7 +375,7 @@ def _logrotate(wanted: Wanted, server: Path) -> str:
     )
 
 
-def _install(wanted: Wanted, units: Iterable[Unit]) -> str:
+def _install(wanted: WantedUnits, units: Iterable[Unit]) -> str:
     names = [one.name for one in units]
     timers = [name for name in names if name.endswith(".timer")]
     lasting = [
@@ -403,7 +404,7 @@ def _install(wanted: Wanted, units: Iterable[Unit]) -> str:
     return "\n".join(lines)
 
 
-def _all_paths(wanted: Wanted) -> Iterator[Path]:
+def _all_paths(wanted: WantedUnits) -> Iterator[Path]:
     for path in (wanted.server, wanted.app):
         if path is not None:
             yield path
@@ -462,7 +463,7 @@ def make_units(
 ) -> None:
     """Write the units, and say how to install them."""
     with plain_errors():
-        wanted = Wanted(
+        wanted = WantedUnits(
             None if server is None else _checked(server),
             tuple(map(_checked, clients)),
             None if app is None else _checked(app),
@@ -489,6 +490,12 @@ def make_units(
         console.print(f"{len(units)} units are in [bold]{safe(out)}[/bold]:", soft_wrap=True)
         for name in units:
             console.print(f"  {safe(name)}")
+        if wanted.server is not None and f"{ROUND}.timer" not in units:
+            console.print(
+                "There is no timer for rounds: --app makes one for rounds over Flower, --clients"
+                " one for rounds over directories of this machine.",
+                soft_wrap=True,
+            )
         console.print(f"How to install them: [bold]{safe(out / 'INSTALL.txt')}[/]", soft_wrap=True)
 
     show({"folder": str(out), "files": [path.name for path in written]}, as_json, in_words)

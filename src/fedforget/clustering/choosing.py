@@ -54,7 +54,7 @@ def agreement_of(labels: Sequence[Labels], weights: Ints | None = None) -> float
     return math.fsum(found) / len(found) if found else None
 
 
-class Found(NamedTuple):
+class Trial(NamedTuple):
     """What K-means came to with one number of clusters.
 
     Attributes
@@ -72,7 +72,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceRow:
     """One number of clusters, and what speaks for and against it.
 
     Attributes
@@ -112,7 +112,7 @@ class Suggestion(NamedTuple):
 class Choices:
     """Numbers of clusters side by side, the smallest first.  ``min_cell`` is what may be shown."""
 
-    rows: tuple[Choice, ...]
+    rows: tuple[ChoiceRow, ...]
     min_cell: int = 1
 
     @property
@@ -121,7 +121,7 @@ class Choices:
         suggested."""
         return suggestion_of(self)
 
-    def smallest_in_words(self, row: Choice) -> str:
+    def smallest_in_words(self, row: ChoiceRow) -> str:
         """The size of a row's smallest cluster as it may be shown."""
         return f"<{self.min_cell}" if row.smallest is None else str(row.smallest)
 
@@ -166,12 +166,12 @@ def runs_for(wanted: Sequence[int]) -> list[int]:
     return [*wanted] if wanted[0] == 1 else [wanted[0] - 1, *wanted]
 
 
-def choices_among(found: Mapping[int, Found], wanted: Sequence[int], min_cell: int = 1) -> Choices:
+def choices_among(found: Mapping[int, Trial], wanted: Sequence[int], min_cell: int = 1) -> Choices:
     """The wanted numbers beside each other, of all that were run."""
     return choices_of(found.get(wanted[0] - 1), [found[one] for one in wanted], min_cell)
 
 
-def choices_of(before: Found | None, found: Sequence[Found], min_cell: int = 1) -> Choices:
+def choices_of(before: Trial | None, found: Sequence[Trial], min_cell: int = 1) -> Choices:
     """The table of runs with growing numbers of clusters.
 
     ``before`` is the run with one cluster less than the first, if there is one.
@@ -182,7 +182,7 @@ def choices_of(before: Found | None, found: Sequence[Found], min_cell: int = 1) 
         small = int(np.count_nonzero(one.sizes < min_cell))
         shown = int(one.sizes.min()) if len(one.sizes) and not small else None
         rows.append(
-            Choice(
+            ChoiceRow(
                 one.n_clusters,
                 len(one.sizes),
                 one.loss,
@@ -226,7 +226,7 @@ def suggestion_of(choices: Choices) -> Suggestion:
     )
 
 
-def _bend(row: Choice, after: Choice) -> float:
+def _bend(row: ChoiceRow, after: ChoiceRow) -> float:
     gained, next_gained = row.decrease or 0.0, max(after.decrease or 0.0, 0.0)
     if gained <= 0.0:
         return 0.0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from joblib import effective_n_jobs
 
 from fedforget.arrays import Floats, Ints, Labels
-from fedforget.clustering.choosing import Found, agreement_of, choices_among, runs_for
+from fedforget.clustering.choosing import Trial, agreement_of, choices_among, runs_for
 from fedforget.clustering.distance import MAX_MAGNITUDE, nearest, pairwise
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Keys, Secret
@@ -260,7 +260,7 @@ class KMeans(OwnerEstimator):
             outcome, loss = outcomes[best], _as_float(losses[best] / (unit * unit))
             held = outcome.labels >= 0
             agreement = agreement_of([one.labels[held] for one in outcomes])
-            found[number] = Found(number, loss, outcome.totals, agreement)
+            found[number] = Trial(number, loss, outcome.totals, agreement)
             models[number] = PathModel(
                 number,
                 model.records.rounding.values_of(outcome.centres),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedforget.arrays import Floats, Ints
-from fedforget.clustering.choosing import Choice, Choices, Suggestion
+from fedforget.clustering.choosing import ChoiceRow, Choices, Suggestion
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class ClusterPath:
 
     Attributes
     ----------
-    rows : one :class:`~fedforget.clustering.choosing.Choice` per number, the smallest first.
+    rows : one :class:`~fedforget.clustering.choosing.ChoiceRow` per number, the smallest first.
     suggested : a number, or None, and the reason; the fitted model does not change.
     """
 
@@ -48,7 +48,7 @@ class ClusterPath:
     models: Mapping[int, PathModel]
 
     @property
-    def rows(self) -> tuple[Choice, ...]:
+    def rows(self) -> tuple[ChoiceRow, ...]:
         return self.choices.rows
 
     @property

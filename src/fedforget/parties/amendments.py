@@ -20,6 +20,7 @@ from fedforget.parties.federation_file import (
     FederationFileError,
     amendment_statement,
 )
+from fedforget.parties.fitting import HOW_TO_GIVE_VALUES
 from fedforget.protocol.federation import Federation, Version
 from fedforget.protocol.history import Place
 from fedforget.protocol.keys import Identity
@@ -219,7 +220,7 @@ def consequences(before: FederationFile, after: FederationFile, n_members: int) 
     if new:
         lines.append(
             f"{', '.join(new)}: records held now have no such values. Import them again"
-            " (client import --replace); until then a client takes part in no round"
+            f" ({HOW_TO_GIVE_VALUES}); until then a client takes part in no round"
         )
     gone = [one for one in before.feature_names if one not in after.feature_names]
     if gone:

@@ -18,6 +18,8 @@ from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import name_some
 from fedforget.parties.store import Clusters, Store, decoded_id
 
+HOW_TO_GIVE_VALUES = "client import --replace, or client sync"
+"""What gives records that are held their values of a new feature."""
 MOST_LISTED = 1000
 """Most ids that are listed for a script; all of them are counted."""
 
@@ -35,7 +37,7 @@ class Misfit:
 
     def __str__(self) -> str:
         parts = [
-            f"{count} records have no value of {name}: import them again (client import --replace)"
+            f"{count} records have no value of {name}: import them again ({HOW_TO_GIVE_VALUES})"
             for name, count in self.missing.items()
         ]
         parts += [

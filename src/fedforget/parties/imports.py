@@ -15,7 +15,7 @@ from fedforget.parties.database import Database
 VALUE = "imports"
 
 
-class Waiting(Struct, frozen=True):
+class WaitingImport(Struct, frozen=True):
     """Imports that wait together.
 
     Attributes
@@ -30,23 +30,23 @@ class Waiting(Struct, frozen=True):
     attempt: int | None = None
 
 
-def waiting_imports(store: Database) -> list[Waiting] | None:
+def waiting_imports(store: Database) -> list[WaitingImport] | None:
     """What waits; None where an earlier fedforget has kept no times."""
     stored: Any = store.get(VALUE)
-    return None if stored is None else convert(stored, list[Waiting])
+    return None if stored is None else convert(stored, list[WaitingImport])
 
 
 def note_import(store: Database, time: str, records: int) -> None:
     """Remember an import, in the transaction that makes it."""
     if records:
-        _put(store, [*_known(store), Waiting(time, records)])
+        _put(store, [*_known(store), WaitingImport(time, records)])
 
 
 def send_imports(store: Database, attempt: int) -> None:
     """Everything imported so far travels with an attempt's input."""
     known = _known(store)
     if known:
-        _put(store, [Waiting(one.since, one.records, attempt) for one in known])
+        _put(store, [WaitingImport(one.since, one.records, attempt) for one in known])
 
 
 def close_imports(store: Database, attempt: int) -> None:
@@ -57,17 +57,17 @@ def close_imports(store: Database, attempt: int) -> None:
     _put(store, [one for one in _known(store) if one.attempt != attempt])
 
 
-def _known(store: Database) -> list[Waiting]:
+def _known(store: Database) -> list[WaitingImport]:
     return waiting_imports(store) or []
 
 
-def _put(store: Database, waiting: list[Waiting]) -> None:
+def _put(store: Database, waiting: list[WaitingImport]) -> None:
     """Store entries, those of one attempt as one."""
-    merged: dict[int | None, Waiting] = {}
+    merged: dict[int | None, WaitingImport] = {}
     for one in waiting:
         before = merged.get(one.attempt)
         if before is not None:
             since, records = min(before.since, one.since), before.records + one.records
-            one = Waiting(since, records, one.attempt)
+            one = WaitingImport(since, records, one.attempt)
         merged[one.attempt] = one
     store.put(VALUE, to_builtins(list(merged.values())))

@@ -21,7 +21,7 @@ FILE = "policy.toml"
 MAX_BYTES = 1 << 20
 
 
-class PolicyError(ClientError):
+class SitePolicyError(ClientError):
     """A policy that cannot be read, or that something contradicts."""
 
 
@@ -57,9 +57,9 @@ class SitePolicy:
             text = read_text(path, MAX_BYTES)
             data = tomllib.loads(text)
         except IncomingFileError as error:
-            raise PolicyError(str(error)) from None
+            raise SitePolicyError(str(error)) from None
         except (ValueError, RecursionError) as error:
-            raise PolicyError(f"{path}: {error}") from None
+            raise SitePolicyError(f"{path}: {error}") from None
         return cls(**{key: _value(path, key, value) for key, value in data.items()})
 
     def rules(self, federation: FederationFile) -> ReportRules:
@@ -67,12 +67,12 @@ class SitePolicy:
 
         Raises
         ------
-        PolicyError
+        SitePolicyError
             If sizes cannot be rounded to suit both.
         """
         theirs = federation.rules
         if self.count_step > theirs.count_step and self.count_step % theirs.count_step:
-            raise PolicyError(
+            raise SitePolicyError(
                 f"{FILE}: count_step = {self.count_step} is not a multiple of the federation's"
                 f" {theirs.count_step}: rounded sizes would tell this site from the others"
             )
@@ -108,13 +108,13 @@ class SitePolicy:
                 if getattr(rules, key) > getattr(theirs, key)
             ]
         if found:
-            raise PolicyError(f"{FILE} of this site forbids joining: {'; '.join(found)}")
+            raise SitePolicyError(f"{FILE} of this site forbids joining: {'; '.join(found)}")
 
     def check_round(self, federation: FederationFile, n_members: int) -> None:
         """Refuse to report if the policy forbids it, even one that was written after joining."""
         found = self.problems(federation, n_members)
         if found:
-            raise PolicyError(f"{FILE} of this site forbids taking part: {'; '.join(found)}")
+            raise SitePolicyError(f"{FILE} of this site forbids taking part: {'; '.join(found)}")
 
 
 _KINDS = {
@@ -131,7 +131,7 @@ _KINDS = {
 def _value(path: Path, key: str, value: Any) -> Any:
     """A value of the file, if it is one that its key can have."""
     if key not in {one.name for one in fields(SitePolicy)}:
-        raise PolicyError(f"{path}: {visible(key)} is not a key of a policy")
+        raise SitePolicyError(f"{path}: {visible(key)} is not a key of a policy")
     kind = _KINDS[key]
     if kind == "true or false":
         good = isinstance(value, bool)
@@ -142,5 +142,5 @@ def _value(path: Path, key: str, value: Any) -> Any:
         least = 0 if key == "least_members" else 1
         good = type(value) is int and least <= value < 2**31
     if not good:
-        raise PolicyError(f"{path}: {key} must be {kind}")
+        raise SitePolicyError(f"{path}: {key} must be {kind}")
     return value

@@ -21,6 +21,7 @@ from fedforget.protocol.messages import Advertise, Kind
 
 Counted = Mapping[str, int]
 """Whom the model counts, each with the last round that counted it."""
+NEEDS_EVERYBODY = "a full round needs everybody on the list"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Requirements:
             raise ChangedParticipantsError(f"{stranger} may not take part in this round")
         if self.everyone and names != self.allowed:
             missing = min(set(self.allowed) - set(names))
-            raise TooFewError(f"a full round needs everybody on the list; {missing} is missing")
+            raise TooFewError(f"{NEEDS_EVERYBODY}; {missing} is missing")
         if len(names) < self.present:
             raise TooFewError(f"{len(names)} clients are left, at least {self.present} must be")
 

@@ -77,6 +77,7 @@ from fedforget.protocol.messages import (
 )
 from fedforget.protocol.recovery import highest_attempt, signed_since
 from fedforget.protocol.rules import (
+    NEEDS_EVERYBODY,
     Requirements,
     Waiting,
     check_advertised,
@@ -525,14 +526,17 @@ class ServerSide:
         if lock is not None and lock.round == stage.context.round:
             gone = sorted(set(lock.alive) & set(self.membership.active) - set(present))
             if gone:
+                it, its, it_was = (
+                    ("it", "its", "it was") if len(gone) == 1 else ("them", "their", "they were")
+                )
                 otherwise = (
-                    "suspend it with a new list (server enrol --suspend)"
+                    f"suspend {it} with a new list (server enrol --suspend)"
                     if gone[0] in counted
-                    else "take it off the list (server enrol --gone), and its input shows"
+                    else f"take {it} off the list (server enrol --gone), and {its} input shows"
                 )
                 raise self._abort(
-                    f"{_who(gone, counted)}; it was part of a sum since the last commit, and a sum"
-                    f" without it would show its input. Let it come back, or {otherwise}",
+                    f"{_who(gone, counted)}; {it_was} part of a sum since the last commit, and a"
+                    f" sum without {it} would show {its} input. Let {it} come back, or {otherwise}",
                     missing=gone,
                 )
         try:
@@ -540,6 +544,9 @@ class ServerSide:
         except (TooFewError, ChangedParticipantsError) as error:
             gone = sorted(set(stage.needed.allowed) - set(present))
             where = f" at {stage.title}" if stage.title != "advertise" else ""
+            # Who is missing is said once.
+            lacks = gone and stage.needed.everyone and isinstance(error, TooFewError)
+            reason = NEEDS_EVERYBODY if lacks else str(error)
             advice = ""
             if stage.needed.everyone and gone and gone[0] not in counted:
                 advice = (
@@ -553,7 +560,7 @@ class ServerSide:
                     " it off the list and enrol others"
                 )
             raise self._abort(
-                f"{_who(gone, counted)}{where}: {error}; nothing was learnt{advice}"
+                f"{_who(gone, counted)}{where}: {reason}; nothing was learnt{advice}"
                 if gone
                 else f"{error}; nothing was learnt{advice}",
                 missing=gone,
@@ -837,6 +844,7 @@ def _who(missing: Sequence[str], counted: Mapping[str, int]) -> str:
     if not missing:
         return "somebody is missing"
     first = missing[0]
-    since = f"; it was counted in round {counted[first]}" if first in counted else ""
     others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    whose = first if others else "it"
+    since = f"; {whose} was counted in round {counted[first]}" if first in counted else ""
     return f"{first}{others} {'are' if others else 'is'} missing{since}"

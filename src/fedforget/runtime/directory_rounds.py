@@ -18,7 +18,7 @@ from fedforget.protocol.errors import RoundAbortedError
 from fedforget.protocol.messages import Kind
 from fedforget.runtime.directories import RoundError, RoundFailedError, run
 from fedforget.runtime.driver import Watch
-from fedforget.runtime.schedule import Need, Outcome
+from fedforget.runtime.schedule import Need, RoundOutcome
 
 _PASSING = (ATTEMPTS, LOCK)
 """Files that change though nothing has."""
@@ -46,15 +46,15 @@ class DirectoryRounds:
         self._kind: Kind | None = kind
         self._wait = wait
 
-    def attempt(self, watch: Watch) -> Outcome:
+    def attempt(self, watch: Watch) -> RoundOutcome:
         try:
             result = run(
                 self._server, self._clients, self._kind, watch, wait=self._wait, spare=True
             )
         except FedforgetError as error:
             note_failure(self._server, error)
-            return Outcome(need_of(error), str(error))
-        return Outcome(Need.NOTHING, result=result)
+            return RoundOutcome(need_of(error), str(error))
+        return RoundOutcome(Need.NOTHING, result=result)
 
     def standing(self) -> object:
         """When each file of the parties was changed last, and whether a directory is in use."""

@@ -43,7 +43,7 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundOutcome:
     """What came of an attempt at a round."""
 
     need: Need
@@ -61,7 +61,7 @@ class Rounds(Protocol):
     sees_everybody: bool
     """Whether :meth:`standing` changes when any member has changed something."""
 
-    def attempt(self, watch: Watch) -> Outcome:
+    def attempt(self, watch: Watch) -> RoundOutcome:
         """Run one round, or say why there is none; what ``watch`` raises is raised."""
 
     def standing(self) -> object:
@@ -238,7 +238,7 @@ class Schedule:
                 if not self._rounds.sees_everybody:
                     self._blocked = None
 
-    def _attempt(self) -> Outcome | None:
+    def _attempt(self) -> RoundOutcome | None:
         """One attempt; None if it was refused before and nothing has changed since."""
         if self._blocked is not None and self._blocked == self._rounds.standing():
             return None

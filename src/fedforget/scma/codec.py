@@ -27,7 +27,7 @@ from fedforget.errors import FedforgetError
 from fedforget.scma import kernels
 from fedforget.scma.kernels import PRIME
 from fedforget.scma.layout import Ints, Layout, checked_levels
-from fedforget.scma.polynomials import Elements, Points
+from fedforget.scma.polynomials import Elements, PointTree
 from fedforget.scma.polynomials import add as add_residues
 from fedforget.scma.recurrences import TransposedVandermonde, minimal_polynomial
 from fedforget.scma.roots import DoesNotSplitError, roots
@@ -404,7 +404,7 @@ def _power_sums(points: Elements, plain_weights: Elements, length: int) -> Eleme
     if points.size <= _FEW:
         sums: Elements = kernels.power_sums(points, plain_weights, length)
         return sums
-    tree = Points(points)
+    tree = PointTree(points)
     rows = [tree.power_sums(kernels.enter(row), length) for row in plain_weights]
     return np.array([kernels.leave(row) for row in rows], dtype=np.uint64).reshape(-1, length)
 

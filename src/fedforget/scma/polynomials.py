@@ -148,7 +148,7 @@ def add(a: Elements, b: Elements) -> Elements:
     return reduced
 
 
-class Points:
+class PointTree:
     """Distinct points, prepared for polynomials that are needed at all of them.
 
     Holds the tree of the products Π (1 - x_j z).  Below a leaf's size everything is done by the

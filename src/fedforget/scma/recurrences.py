@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedforget.scma import kernels
 from fedforget.scma.kernels import PRIME
-from fedforget.scma.polynomials import Elements, Points, derivative, product
+from fedforget.scma.polynomials import Elements, PointTree, derivative, product
 
 _QUADRATIC = 30_000
 """Terms up to which Berlekamp–Massey is faster than python-flint's half-gcd."""
@@ -58,7 +58,7 @@ class TransposedVandermonde:
         if points.size <= _SCHOOL:
             derivatives = kernels.quotients_at(polynomial, points)
         else:
-            self._tree = Points(points)
+            self._tree = PointTree(points)
             derivatives = self._tree.values(derivative(polynomial))
         self._scales: Elements = kernels.inverses(derivatives)
 

@@ -24,7 +24,7 @@ from fedforget.scma.polynomials import (
     ONE,
     ZERO,
     Elements,
-    Points,
+    PointTree,
     add,
     derivative,
     exact_quotient,
@@ -57,7 +57,7 @@ def roots(polynomial: Elements) -> Elements:
         some = _some_roots(rest, next(shifts))
         if some.size:
             found.append(some)
-            rest = exact_quotient(rest, Points(some).polynomial)
+            rest = exact_quotient(rest, PointTree(some).polynomial)
         elif not _splits(rest):
             raise DoesNotSplitError
     if rest.size == 2:

@@ -29,7 +29,7 @@ from fedforget.runtime.driver import Watch
 from fedforget.runtime.flower.network import OFFLINE, NetworkError
 from fedforget.runtime.flower.patience import patiently
 from fedforget.runtime.flower.simulation import NoCommitError, run_once
-from fedforget.runtime.schedule import Need, Outcome
+from fedforget.runtime.schedule import Need, RoundOutcome
 from fedforget.wall_clock import present_clock
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -111,27 +111,27 @@ class FlowerRounds:
         self._kind = kind
         self._wait = wait
 
-    def attempt(self, watch: Watch) -> Outcome:
+    def attempt(self, watch: Watch) -> RoundOutcome:
         try:
             self._wait_for_the_directory(watch)
             before = self._round()
         except FedforgetError as error:
             note_failure(self._server, error)
-            return Outcome(Need.TIME, str(error))
+            return RoundOutcome(Need.TIME, str(error))
         config = {} if self._kind is None else {"kind": self._kind}
         try:
             result = run_once(self._link, self._server, None, watch, **config)
         except NetworkError as error:
             if self._committed_since(before):
                 text = f"round {before + 1} was committed, though the run did not end well: {error}"
-                return Outcome(Need.NOTHING, text, self._told())
+                return RoundOutcome(Need.NOTHING, text, self._told())
             if not isinstance(error, NoCommitError):
                 note_failure(self._server, error)
-            return Outcome(need_of(error), str(error))
+            return RoundOutcome(need_of(error), str(error))
         if not self._committed_since(before):
             text = "the run says that it has committed, and the server's directory does not"
-            return Outcome(Need.TIME, text)
-        return Outcome(Need.NOTHING, result=result)
+            return RoundOutcome(Need.TIME, text)
+        return RoundOutcome(Need.NOTHING, result=result)
 
     def standing(self) -> object:
         """When the server's store was changed last: members are elsewhere."""

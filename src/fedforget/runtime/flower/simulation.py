@@ -24,7 +24,7 @@ PROGRESS = "flower.jsonl"
 STALLED_SECONDS = 600.0
 
 
-class Runs(Protocol):
+class RunStarter(Protocol):
     """Whoever starts runs and knows their state."""
 
     @property
@@ -105,7 +105,7 @@ def forget_records(root: Path, ids: Ints, owners: Ints) -> None:
 
 
 def run_once(
-    network: Runs,
+    network: RunStarter,
     server: Path,
     nodes: int | None,
     watch: Watch = lambda what: None,
@@ -149,7 +149,7 @@ def run_once(
         time.sleep(0.1)
 
 
-def _wait_for_end(network: Runs, run: int) -> None:
+def _wait_for_end(network: RunStarter, run: int) -> None:
     end = time.monotonic() + 60
     while not network.run_state(run)["status"].startswith("finished"):
         if time.monotonic() > end:
