@@ -48,6 +48,7 @@ from fedforget.parties.policy import SitePolicy
 from fedforget.parties.preview import Preview, Verdict
 from fedforget.parties.sources.source import Source
 from fedforget.parties.store import (
+    SCHEMA,
     Request,
     Store,
     StoredReceipt,
@@ -670,7 +671,13 @@ class ClientParty:
 
     def lists(self) -> list[Membership]:
         """The membership lists that were adopted, in their order."""
-        return [SignedMembership.parse(data).membership for data in self.store.lists_after(0)]
+        stored = self.store.lists_after(0)
+        if not stored and self.store.get("ledger") is not None:
+            raise StoreError(
+                f"{self.store.path}: the membership lists that were adopted are gone; nothing was"
+                f" changed: {SCHEMA.damaged}"
+            )
+        return [SignedMembership.parse(data).membership for data in stored]
 
     def reportable(self) -> StoredClusters:
         """The clusters that are stored, with the records."""

@@ -160,12 +160,16 @@ def _content(path: Path, n_bytes: int) -> bytes | None:
 
 
 def strange_databases(folder: Path, ours: Iterable[Path]) -> list[Path]:
-    """SQLite files in a party's directory, by whatever name, that are not the party's own."""
-    known = {path.resolve() for path in ours}
+    """SQLite files in a party's directory, by whatever name, that are not the party's own.
+
+    Those are not even opened: closing them again would end the locks that SQLite holds on them.
+    """
+    known = {path.resolve().with_name(path.name + ending) for path in ours for ending in _ENDINGS}
+    others = [path for path in sorted(folder.rglob("*")) if path.resolve() not in known]
     return [
         path
-        for path in sorted(folder.rglob("*"))
-        if (_content(path, len(_SQLITE)) or b"").startswith(_SQLITE) and path.resolve() not in known
+        for path in others
+        if path.is_file() and (_content(path, len(_SQLITE)) or b"").startswith(_SQLITE)
     ]
 
 

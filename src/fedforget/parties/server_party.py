@@ -170,9 +170,14 @@ class ServerParty:
         entries = []
         for number, text in self._db.execute("SELECT number, entry FROM log ORDER BY number"):
             try:
-                entries.append(json.loads(text))
+                entry = json.loads(text)
             except ValueError:
                 raise LogError(f"log entry {number} is damaged: it is not JSON") from None
+            match entry:
+                case {"number": int(), "time": str(), "kind": str(), "body": dict()}:
+                    entries.append(entry)
+                case _:
+                    raise LogError(f"log entry {number} is damaged: it is not that of a log")
         return entries
 
     def _append(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -457,9 +462,12 @@ class ServerParty:
         return messages
 
     def aggregate(self) -> Histogram:
-        n_features = len(self.counted_with.features)
+        n_features, plain = len(self.counted_with.features), self._db.get("aggregate")
+        if plain is None and self._db.get("model") is not None:
+            # The two are stored together.
+            raise self._db.damage("aggregate")
         try:
-            stored = histogram_of(self._db.get("aggregate"), n_features)
+            stored = histogram_of(plain, n_features)
         except (ValueError, TypeError) as error:
             raise self._db.damage("aggregate") from error
         return stored or Histogram(n_features)
@@ -591,7 +599,11 @@ class ServerParty:
 
     def sizes(self) -> list[int]:
         """How many records each cluster of the model counts."""
-        sizes: list[int] = sizes_of(self.model_config, self.aggregate(), self.model()).tolist()
+        config, aggregate, model = self.model_config, self.aggregate(), self.model()
+        weighted = config.published_step is None and config.server_points == "weighted"
+        if weighted and len(model.labels) != len(aggregate):
+            raise self._db.damage("model")
+        sizes: list[int] = sizes_of(config, aggregate, model).tolist()
         return sizes
 
     def centres(self) -> tuple[Floats, Floats]:
@@ -685,6 +697,9 @@ class ServerParty:
         named = epochs[-1].get("list") if epochs else None
         if named != (None if listed is None else listed.digest.hex()):
             yield "the membership list is not the one that the log names"
+        stored = self._db.execute("SELECT epoch FROM list ORDER BY epoch")
+        if [(one.epoch,) for one in lists] != stored:
+            yield "a membership list is stored under another epoch than its own"
         if listed is None:
             return
         try:
@@ -725,6 +740,8 @@ def _plain_model(model: ServerModel) -> PlainModel:
 def _model_of(plain: PlainModel) -> ServerModel:
     centres = np.frombuffer(plain["centres"], dtype="<f8").reshape(plain["shape"])
     labels = np.frombuffer(plain["labels"], dtype="<i4").astype(np.int32)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(centres):
+        raise ValueError("labels of clusters that the model does not have")
     return ServerModel(
         centres.astype(np.float64), labels, plain["loss"], plain["n_iter"], plain["restart"]
     )

@@ -549,6 +549,10 @@ class Store(Database):
         rows = self.execute("SELECT data FROM list WHERE epoch > ? ORDER BY epoch", (epoch,))
         return [data for (data,) in rows]
 
+    def epochs(self) -> list[int]:
+        """The epochs under which lists are stored, in their order."""
+        return [epoch for (epoch,) in self.execute("SELECT epoch FROM list ORDER BY epoch")]
+
     def add_notice(self, round_number: int, letter: bytes) -> None:
         self.execute("INSERT OR REPLACE INTO notice VALUES (?, ?)", (round_number, letter))
 
