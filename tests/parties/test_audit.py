@@ -146,6 +146,15 @@ def test_a_request_that_was_altered(party: ClientParty, change: str) -> None:
     assert "the requests that wait were altered" in found(party)
 
 
+def test_nothing_goes_on_with_a_request_that_was_altered(party: ClientParty) -> None:
+    """The next change would make it look right."""
+    party.store.execute("UPDATE request SET records = 5")
+    with pytest.raises(FedforgetError, match="the stored table “request” is damaged"):
+        party.forget(["A-3"])
+    assert b"sA-3" in party.store.index()
+    assert "the requests that wait were altered" in found(party)
+
+
 def test_a_salt_that_was_altered(party: ClientParty) -> None:
     with party.store.transaction():
         party.store.put(f"salt_{party.store.requests()[0].tag}", bytes(16))

@@ -84,7 +84,7 @@ def _problems(party: ClientParty, held: HeldRecords) -> Iterator[str]:
             f"{path} is a database that fedforget did not make, and may hold what was forgotten:"
             " move it elsewhere, or erase it"
         )
-    if store.requests_were_altered():
+    if not store.requests_are_sealed():
         yield (
             "the requests that wait were altered, or one was deleted, or identity.key is not the"
             f" key with which they were stored: {SCHEMA.damaged}"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -146,7 +147,7 @@ class ClientParty:
         # The store first: of a directory of an earlier version, it says what to do.
         self.store = Store(folder / STORE, copy=copy)
         try:
-            self.store.seal = self._seal_of_requests
+            self.store.seal = partial(_seal_of_requests, self.identity)
             self.name: str = self.store.get("name")
             if self.name is None:
                 raise self.store.damage("name")
@@ -185,6 +186,8 @@ class ClientParty:
             store = Store(folder / STORE, create=True)
             with store.transaction():
                 store.put("name", name)
+                store.seal = partial(_seal_of_requests, identity)
+                store.seal_requests()
                 if suppression is not None:
                     store.put("suppression", {"path": str(suppression.resolve()), "on": True})
             store.close()
@@ -872,10 +875,6 @@ class ClientParty:
         """Tells a ledger that was changed by hand from one that was stored."""
         return digest_of(b"ledger", self.identity.seed, data)
 
-    def _seal_of_requests(self, data: bytes) -> bytes:
-        """The same for the requests that wait."""
-        return digest_of(b"requests", self.identity.seed, data)
-
 
 @contextmanager
 def open_client(folder: Path) -> Iterator[ClientParty]:
@@ -887,6 +886,11 @@ def open_client(folder: Path) -> Iterator[ClientParty]:
             yield party
         finally:
             party.store.close()
+
+
+def _seal_of_requests(identity: Identity, data: bytes) -> bytes:
+    """Tells requests that were changed by hand from those that were stored."""
+    return digest_of(b"requests", identity.seed, data)
 
 
 def _from_one(step: int | None) -> int | None:

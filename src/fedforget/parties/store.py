@@ -181,8 +181,8 @@ class Store(Database):
         try:
             with super().transaction():
                 yield
-                if self._requests_changed and self.seal is not None:
-                    self.put("requests_seal", self.seal(self._all_of_requests()))
+                if self._requests_changed:
+                    self.seal_requests()
         except BaseException:
             self._free = None
             raise
@@ -454,7 +454,7 @@ class Store(Database):
         table of its own, so that it can be erased.
         """
         tag = os.urandom(4).hex()
-        self._requests_changed = True
+        self._begin_change_of_requests()
         self.execute(
             "INSERT INTO request (tag, time, records, digests, reseeded) VALUES (?, ?, ?, ?, ?)",
             (tag, time, records, msgspec.msgpack.encode(digests), reseeded),
@@ -498,23 +498,31 @@ class Store(Database):
         waiting = [(one, self.salt_of(one.tag)) for one in self.requests()]
         return msgspec.msgpack.encode((last, waiting))
 
-    def requests_were_altered(self) -> bool:
-        """Whether they are not those that were sealed; an earlier fedforget has sealed none."""
+    def seal_requests(self) -> None:
+        """Store what tells the requests from others; belongs in a transaction."""
+        if self.seal is not None:
+            self.put("requests_seal", self.seal(self._all_of_requests()))
+
+    def requests_are_sealed(self) -> bool:
+        """Whether the requests are those that were stored."""
         stored = self.get("requests_seal")
-        return (
-            stored is not None
-            and self.seal is not None
-            and stored != self.seal(self._all_of_requests())
-        )
+        return self.seal is not None and stored == self.seal(self._all_of_requests())
+
+    def _begin_change_of_requests(self) -> None:
+        """Refuse to go on with requests that were altered: they would be sealed as they are."""
+        known = self.seal is not None and self.get("requests_seal") is not None
+        if known and not self._requests_changed and not self.requests_are_sealed():
+            raise self.damage("table “request”")
+        self._requests_changed = True
 
     def send_requests(self, attempt: int) -> None:
         """Note the attempt that carries every request made so far."""
-        self._requests_changed = True
+        self._begin_change_of_requests()
         self.execute("UPDATE request SET attempt = ?", (attempt,))
 
     def close_request(self, request: Request, document: str) -> None:
         """A request has its receipt."""
-        self._requests_changed = True
+        self._begin_change_of_requests()
         self.execute("DELETE FROM request WHERE number = ?", (request.number,))
         self.discard(f"not_held_{request.tag}")
         self.execute(
