@@ -13,6 +13,7 @@ from party_world import FIVE, World
 
 from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.folders import write_private
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.client_ledger import dump, load
 from fedforget.protocol.membership import SignedMembership
@@ -115,6 +116,101 @@ def test_a_request_that_was_deleted(party: ClientParty, table: str) -> None:
     party.store.execute(f"DELETE FROM {table}")
     number = {"request": 2, "receipt": 1}[table]
     assert f"request {number} neither waits nor has a receipt" in found(party)
+
+
+def test_a_request_that_was_deleted_with_all_that_told_of_it(party: ClientParty) -> None:
+    """Its salt, and the number that it had been given."""
+    (request,) = party.store.requests()
+    party.store.execute("DELETE FROM request")
+    party.store.execute(f"DROP TABLE value_salt_{request.tag}")
+    for statement in ("UPDATE sqlite_sequence SET seq = seq - 1", "DELETE FROM sqlite_sequence"):
+        party.store.execute(statement)
+        assert "the requests that wait were altered, or one was deleted" in found(party)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "records = 5",
+        "time = '2019-01-01T00:00:00+00:00'",
+        "attempt = 9",
+        "reseeded = 7",
+        "number = 3",
+        "tag = '00000000'",
+        "digests = x'90'",
+        "digests = x'c0'",
+    ],
+)
+def test_a_request_that_was_altered(party: ClientParty, change: str) -> None:
+    party.store.execute(f"UPDATE request SET {change}")
+    assert "the requests that wait were altered" in found(party)
+
+
+def test_nothing_goes_on_with_a_request_that_was_altered(party: ClientParty) -> None:
+    """The next change would make it look right."""
+    party.store.execute("UPDATE request SET records = 5")
+    with pytest.raises(FedforgetError, match="the stored table “request” is damaged"):
+        party.forget(["A-3"])
+    assert b"sA-3" in party.store.index()
+    assert "the requests that wait were altered" in found(party)
+
+
+def test_a_salt_that_was_altered(party: ClientParty) -> None:
+    with party.store.transaction():
+        party.store.put(f"salt_{party.store.requests()[0].tag}", bytes(16))
+    assert "the requests that wait were altered" in found(party)
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        (
+            """UPDATE receipt SET document = replace(document, '"records": 1', '"records": 2')""",
+            "does not hold: client_signature",
+        ),
+        ("UPDATE receipt SET document = '{}'", "does not hold: the receipt is damaged"),
+        ("INSERT INTO receipt VALUES (9, '00000000', 'x')", "receipt 9-00000000 does not hold"),
+        (
+            "INSERT INTO receipt SELECT 9, tag, document FROM receipt",
+            "does not hold: it is that of another request",
+        ),
+        ("UPDATE receipt SET tag = '00000000'", "does not hold: it is that of another request"),
+    ],
+)
+def test_a_receipt_that_was_altered_or_added(
+    party: ClientParty, statement: str, named: str
+) -> None:
+    party.store.execute(statement)
+    assert named in found(party)
+
+
+def test_a_second_row_where_one_value_is(party: ClientParty) -> None:
+    """It can hold all records, and nothing would ever overwrite it."""
+    tables = party.store.execute("SELECT name FROM sqlite_schema WHERE name GLOB 'value_*'")
+    for (table,) in tables:
+        party.store.execute(f"INSERT INTO {table} SELECT number FROM part")
+        assert f"the stored {table.removeprefix('value_')} is damaged" in found(party)
+        party.store.execute(f"DELETE FROM {table} WHERE rowid > 1")
+    assert found(party) == ""
+
+
+def test_a_value_that_only_requests_have(party: ClientParty) -> None:
+    """A receipt says itself how many ids were not held; no table is needed any more."""
+    table = f"value_not_held_{party.store.receipts()[0].tag}"
+    party.store.execute(f"CREATE TABLE {table} (content BLOB NOT NULL)")
+    assert f"something that fedforget did not make: table {table}" in found(party)
+
+
+def test_copies_of_a_store_in_the_directory(party: ClientParty) -> None:
+    """They keep what is forgotten, whatever they are called; other files are the operator's."""
+    write_private(party.folder / "notes.txt", b"called the server's operator")
+    assert found(party) == ""
+    (party.folder / "old").mkdir(mode=0o700)
+    for name in ("client.sqlite.bak", "old/forgotten.sqlite"):
+        copy = party.folder / name
+        write_private(copy, (party.folder / "client.sqlite").read_bytes())
+        assert f"{copy} is a database that fedforget did not make" in found(party)
+        copy.unlink()
 
 
 @pytest.mark.parametrize(
@@ -239,6 +335,25 @@ def test_a_servers_ledger(server: ServerParty, changes: dict) -> None:
 def test_a_servers_history(server: ServerParty, statement: str, named: str) -> None:
     server._db.execute(statement)
     assert named in found(server), found(server)
+
+
+def test_a_second_row_at_a_server(server: ServerParty) -> None:
+    """An old aggregate is a copy of what was forgotten."""
+    server._db.execute("INSERT INTO value_aggregate SELECT content FROM value_aggregate")
+    assert "the stored aggregate is damaged" in found(server)
+
+
+def test_a_copy_of_the_store_at_a_server(server: ServerParty) -> None:
+    write_private(server.folder / "old", (server.folder / "server.sqlite").read_bytes())
+    assert f"{server.folder / 'old'} is a database that fedforget did not make" in found(server)
+
+
+@pytest.mark.parametrize("epoch", [-1, 9])
+def test_lists_under_other_epochs(party: ClientParty, server: ServerParty, epoch: int) -> None:
+    for store in (party.store, server._db):
+        store.execute("UPDATE list SET epoch = ? WHERE epoch = 3", (epoch,))
+    assert "the membership list" in found(server) or "another epoch than its own" in found(server)
+    assert found(party)
 
 
 def test_a_list_that_the_server_did_not_publish(server: ServerParty) -> None:

@@ -63,7 +63,7 @@ def client_values(
         "n_small": sum(cluster.size < SMALLEST_SHOWN for cluster in everyone),
         "picture": picture,
         "requests": party.store.requests(),
-        "receipts": [_receipt(one, federation) for one in party.store.receipts()],
+        "receipts": [_receipt(one, federation) for one, _ in party.receipts()],
         "disclosure": federation.disclosure,
         "preview": _preview(party, federation) if live else None,
         "overdue": overdue_texts(times),

@@ -38,7 +38,7 @@ def show_receipts(folder: Path, out: Path | None, as_json: bool) -> None:
         files = [
             {"file": str(one.path), "request": one.request, "salt": one.salt} for one in written
         ]
-        found = {one.name: json.loads(one.document) for one in party.store.receipts()}
+        found = {one.name: json.loads(one.document) for one, _ in party.receipts()}
 
         def in_words() -> None:
             table = Table(box=None)

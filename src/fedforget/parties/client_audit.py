@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,13 @@ import numpy as np
 
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.digests import Digest
+from fedforget.parties import receipts
 from fedforget.parties.amendments import protocol_federation
 from fedforget.parties.errors import ClientError
 from fedforget.parties.fitting import no_clusters
+from fedforget.parties.folders import strange_databases
 from fedforget.parties.held_records import HeldRecords
+from fedforget.parties.receipts import ReceiptError
 from fedforget.parties.sources.reader import ROWS_AT_A_TIME
 from fedforget.parties.store import SCHEMA, Clusters, EncodedIds, StoreError
 from fedforget.parties.stored_records import clusters_of
@@ -39,11 +43,8 @@ class Audit:
         return self.stored == self.fresh and not self.problems
 
 
-def audit_of(party: ClientParty, held: HeldRecords, values: Sequence[str]) -> Audit:
-    """Fit again from the retained records, and compare with what is stored.
-
-    ``values`` are the names of the single values that the store may hold.
-    """
+def audit_of(party: ClientParty, held: HeldRecords) -> Audit:
+    """Fit again from the retained records, and compare with what is stored."""
     store = held.store
     rows, ids, numbers = store.everything(held.n_features)
     order = np.argsort(ids, kind="stable")
@@ -57,7 +58,7 @@ def audit_of(party: ClientParty, held: HeldRecords, values: Sequence[str]) -> Au
     else:
         again = held.clusters_of(ids, numbers)
         fresh = _state_digest(records, again.labels_of(order), clusters_of(again))
-    return Audit(len(ids), stored, fresh, tuple(_problems(party, held, values)))
+    return Audit(len(ids), stored, fresh, tuple(_problems(party, held)))
 
 
 def state_digest_of(held: HeldRecords) -> str:
@@ -68,14 +69,27 @@ def state_digest_of(held: HeldRecords) -> str:
     return _state_digest(_records_digest(ids, values, order), labels, held.clusters())
 
 
-def _problems(party: ClientParty, held: HeldRecords, values: Sequence[str]) -> Iterator[str]:
+def _problems(party: ClientParty, held: HeldRecords) -> Iterator[str]:
     """What does not fit, beside the clusters."""
     store, name = held.store, held.store.path.name
-    tags = [one.tag for one in store.requests()]
-    tags += [one.tag for one in store.receipts()]
-    of_requests = (f"{what}_{tag}" for tag in tags for what in ("salt", "not_held"))
-    for table in store.strange_tables(SCHEMA, (*values, *of_requests)):
+    waiting = [one.tag for one in store.requests()]
+    values = [one for one in SCHEMA.values if not one.endswith("_")]
+    values += [f"not_held_{tag}" for tag in waiting]
+    values += [f"salt_{tag}" for tag in (*waiting, *(one.tag for one in store.receipts()))]
+    for table in store.strange_tables(SCHEMA, values):
         yield f"{name} holds something that fedforget did not make: {table}"
+    yield from store.damaged_values()
+    for path in strange_databases(party.folder, (store.path, party.suppression_path)):
+        yield (
+            f"{path} is a database that fedforget did not make, and may hold what was forgotten:"
+            " move it elsewhere, or erase it"
+        )
+    if not store.requests_are_sealed():
+        yield (
+            "the requests that wait were altered, or one was deleted, or identity.key is not the"
+            f" key with which they were stored: {SCHEMA.damaged}"
+        )
+    yield from _problems_of_receipts(party)
     for number in store.missing_requests():
         yield f"request {number} neither waits nor has a receipt"
     unclean = store.unclean_slots(held.n_features)
@@ -90,6 +104,26 @@ def _problems(party: ClientParty, held: HeldRecords, values: Sequence[str]) -> I
     yield from _problems_of_history(party)
 
 
+def _problems_of_receipts(party: ClientParty) -> Iterator[str]:
+    """Each must prove what its row says."""
+    assert party.federation is not None
+    versions = {one.digest.hex(): one for one in (*party.versions, party.federation)}
+    for stored in party.store.receipts():
+        try:
+            receipt = receipts.parse(stored.document)
+            made_with = versions.get(receipt.configuration, party.federation)
+            receipts.verify(json.loads(stored.document), made_with)
+            request = receipt.request
+            if (receipt.client, request.number, request.tag) != (
+                party.name,
+                stored.number,
+                stored.tag,
+            ):
+                raise ReceiptError("it is that of another request")
+        except ReceiptError as error:
+            yield f"receipt {stored.name} does not hold: {error}"
+
+
 def _problems_of_history(party: ClientParty) -> Iterator[str]:
     assert party.federation is not None
     try:
@@ -97,8 +131,8 @@ def _problems_of_history(party: ClientParty) -> Iterator[str]:
         federation = protocol_federation(party.federation, party.versions)
         letters = party.store.notices_after(0)
         check_lists(map(SignedMembership.parse, party.store.lists_after(0)), federation)
-        if not lists:
-            raise ClientError("the membership lists that were adopted are gone")
+        if [one.epoch for one in lists] != party.store.epochs():
+            yield "a membership list is stored under another epoch than its own"
         if ledger.place != walk(lists, letters, federation):
             yield "the ledger stands at another round than the stored commit notices"
     except (ClientError, StoreError, ProtocolError) as error:

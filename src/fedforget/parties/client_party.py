@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,7 +41,6 @@ from fedforget.parties.folders import being_made, check_whose, locked, read_key,
 from fedforget.parties.gate import Gate
 from fedforget.parties.held_records import HeldRecords
 from fedforget.parties.importing import Progress, import_records
-from fedforget.parties.imports import VALUE as IMPORTS
 from fedforget.parties.imports import close_imports, note_import, send_imports
 from fedforget.parties.joined import Joined
 from fedforget.parties.log import now
@@ -49,9 +49,12 @@ from fedforget.parties.policy import SitePolicy
 from fedforget.parties.preview import Preview, Verdict
 from fedforget.parties.sources.source import Source
 from fedforget.parties.store import (
+    SCHEMA,
     Request,
     Store,
+    StoredReceipt,
     StoreError,
+    SuppressionSetting,
     decoded_id,
     encoded_ids,
 )
@@ -62,7 +65,7 @@ from fedforget.parties.stored_records import (
 )
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
-from fedforget.parties.sync import COLUMNS, Synced, Synchroniser, SyncRules, remember_columns
+from fedforget.parties.sync import Synced, Synchroniser, SyncRules, remember_columns
 from fedforget.parties.version_store import current_file, stored_versions, write_files
 from fedforget.protocol.client_ledger import (
     ClientLedger,
@@ -97,12 +100,6 @@ IDENTITY = "identity.key"
 SECRET = "records.key"
 FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
-
-_VALUES = (
-    "name", "federation", "versions", "ledger", "ledger_seal", "suppression", "let_in", "changing",
-    "approved", COLUMNS, IMPORTS,
-)  # fmt: skip
-"""The single values that a client's store holds, beside the salts of requests."""
 
 
 @dataclass(frozen=True)
@@ -150,12 +147,16 @@ class ClientParty:
         # The store first: of a directory of an earlier version, it says what to do.
         self.store = Store(folder / STORE, copy=copy)
         try:
+            self.store.seal = partial(_seal_of_requests, self.identity)
             self.name: str = self.store.get("name")
+            if self.name is None:
+                raise self.store.damage("name")
             path = folder / FEDERATION
             found = FederationFile.read(path) if path.exists() else None
             self.federation = current_file(folder, self.store, found)
             if self.federation is not None:
                 self._configure(self.federation)
+                self.store.check_features(self._held.n_features)
         except BaseException:
             self.store.close()
             raise
@@ -185,6 +186,8 @@ class ClientParty:
             store = Store(folder / STORE, create=True)
             with store.transaction():
                 store.put("name", name)
+                store.seal = partial(_seal_of_requests, identity)
+                store.seal_requests()
                 if suppression is not None:
                     store.put("suppression", {"path": str(suppression.resolve()), "on": True})
             store.close()
@@ -481,8 +484,8 @@ class ClientParty:
     # -- the suppression list ------------------------------------------------------------------
 
     @property
-    def _suppression_setting(self) -> dict[str, Any]:
-        setting: dict[str, Any] = self.store.get("suppression", {"path": None, "on": True})
+    def _suppression_setting(self) -> SuppressionSetting:
+        setting: SuppressionSetting = self.store.get("suppression", {"path": None, "on": True})
         return setting
 
     @property
@@ -630,13 +633,21 @@ class ClientParty:
             line(one.name, one.tag, one.time, one.records, "waits for a round")
             for one in self.store.requests()
         ]
-        for receipt in self.store.receipts():
-            if self.store.salt_of(receipt.tag) is not None:
-                asked = json.loads(receipt.document)["request"]
+        for stored, receipt in self.receipts():
+            if self.store.salt_of(stored.tag) is not None:
+                asked = receipt.request
                 state = "carried out; its receipt is not written out yet"
-                found.append(
-                    line(receipt.name, receipt.tag, asked["time"], asked["records"], state)
-                )
+                found.append(line(stored.name, stored.tag, asked.time, asked.records, state))
+        return found
+
+    def receipts(self) -> list[tuple[StoredReceipt, receipts.Receipt]]:
+        """Every receipt as it is stored, and what it says; nothing is verified."""
+        found = []
+        for one in self.store.receipts():
+            try:
+                found.append((one, receipts.parse(one.document)))
+            except receipts.ReceiptError:
+                raise self.store.damage(f"receipt {one.name}") from None
         return found
 
     def labels(self, centres: Floats) -> tuple[list[int | str], Labels]:
@@ -657,13 +668,19 @@ class ClientParty:
     def audit(self) -> Audit:
         """Fit again from the retained records, and compare with what is stored."""
         self.joined()
-        return audit_of(self, self._held, _VALUES)
+        return audit_of(self, self._held)
 
     # -- rounds --------------------------------------------------------------------------------
 
     def lists(self) -> list[Membership]:
         """The membership lists that were adopted, in their order."""
-        return [SignedMembership.parse(data).membership for data in self.store.lists_after(0)]
+        stored = self.store.lists_after(0)
+        if not stored and self.store.get("ledger") is not None:
+            raise StoreError(
+                f"{self.store.path}: the membership lists that were adopted are gone; nothing was"
+                f" changed: {SCHEMA.damaged}"
+            )
+        return [SignedMembership.parse(data).membership for data in stored]
 
     def reportable(self) -> StoredClusters:
         """The clusters that are stored, with the records."""
@@ -810,11 +827,12 @@ class ClientParty:
         the salts are erased, so that one that could not be shown is not lost.
         """
         written: list[WrittenReceipt] = []
+        stored = self.receipts()
         try:
             out.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ClientError(f"{out} cannot be made: {error.strerror}") from None
-        for one in self.store.receipts():
+        for one, _ in stored:
             path = out / f"receipt-{one.name}.json"
             write_private(path, one.document.encode(), replace=False)
             salt = self.store.salt_of(one.tag)
@@ -845,7 +863,7 @@ class ClientParty:
                 )
             ledger: ClientLedger = load(data)
         except (ValueError, TypeError) as error:
-            raise StoreError(f"{self.folder / STORE}: the stored ledger is damaged") from error
+            raise self.store.damage("ledger") from error
         return ledger
 
     def _store_ledger(self, ledger: ClientLedger) -> None:
@@ -868,6 +886,11 @@ def open_client(folder: Path) -> Iterator[ClientParty]:
             yield party
         finally:
             party.store.close()
+
+
+def _seal_of_requests(identity: Identity, data: bytes) -> bytes:
+    """Tells requests that were changed by hand from those that were stored."""
+    return digest_of(b"requests", identity.seed, data)
 
 
 def _from_one(step: int | None) -> int | None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,29 @@ class ErasureError(StoreError):
 
 @dataclass(frozen=True)
 class Schema:
-    """The tables of a file.  ``too_old`` says what to do with a file of an earlier version."""
+    """The tables of a file, and how what they hold must look.
+
+    Attributes
+    ----------
+    version, statements : the tables.
+    too_old : what to do with a file of an earlier version.
+    damaged : what to do with a file that holds anything else than this package wrote.
+    sound : by the name of a table, what is true of each of its rows.
+    values : the types of the single values.  A name that ends in ``_`` is that of many values, each
+        with a tag after it.
+    """
 
     version: int
     statements: str
     too_old: str = ""
+    damaged: str = "restore it from a backup"
+    sound: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def type_of(self, value: str) -> Any:
+        """The type of a single value."""
+        family = value[: value.rfind("_") + 1]
+        return self.values.get(value, self.values.get(family, Any))
 
 
 class Database:
@@ -62,6 +80,7 @@ class Database:
         self, path: Path, schema: Schema, *, create: bool = False, copy: bool = False
     ) -> None:
         self.path = path
+        self._schema = schema
         if not create and not path.exists():
             raise StoreError(f"{path} is missing: this is not a party's directory")
         if copy:
@@ -69,6 +88,7 @@ class Database:
                 self._db = _copy_in_memory(path)
             try:
                 self._check_version(schema, False)
+                self._check_rows(schema.sound)
             except BaseException:
                 self._db.close()
                 raise
@@ -87,6 +107,7 @@ class Database:
                 raise StoreError("this build of SQLite cannot overwrite what is deleted")
             self._empty_old_log()
             self._check_version(schema, create)
+            self._check_rows(schema.sound)
         except BaseException:
             self._db.close()
             raise
@@ -115,6 +136,32 @@ class Database:
             )
         elif version < schema.version:
             raise StoreError(f"{self.path} was made by an earlier fedforget: {schema.too_old}")
+
+    def _check_rows(self, sound: Mapping[str, str], values: Sequence[Any] = ()) -> None:
+        """Refuse a file with rows that this package did not write: nothing else looks at them.
+
+        SQLite knows types and lengths without reading the contents.
+        """
+        for table, condition in sound.items():
+            query = f"SELECT 1 FROM {table} WHERE ({condition}) IS NOT TRUE LIMIT 1"
+            if self.execute(query, values):
+                raise self.damage(f"table “{table}”")
+
+    def damage(self, what: str) -> StoreError:
+        """The error about something that is stored and cannot be what this package has stored."""
+        return StoreError(
+            f"{self.path}: the stored {what} is damaged; nothing was changed:"
+            f" {self._schema.damaged}"
+        )
+
+    def damaged_values(self) -> Iterator[str]:
+        """What is wrong with the single values, each of which is one row of a table."""
+        rows = self.execute("SELECT name FROM sqlite_schema WHERE name GLOB 'value_*'")
+        for (table,) in rows:
+            try:
+                self.get(table.removeprefix("value_"))
+            except StoreError as error:
+                yield str(error)
 
     def strange_tables(self, schema: Schema, values: Iterable[str]) -> list[str]:
         """Whatever this package did not make; ``values`` are the single values that may be here."""
@@ -206,14 +253,18 @@ class Database:
         self.execute(f"DROP TABLE IF EXISTS value_{name}")
 
     def get(self, name: str, default: Any = None) -> Any:
+        """A value, of the type that the schema names; the default where none was put."""
         known = self.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (f"value_{name}",))
-        rows = self.execute(f"SELECT content FROM value_{name}") if known else []
-        if not rows:
+        if not known:
             return default
+        rows = self.execute(f"SELECT content FROM value_{name} LIMIT 2")
+        if len(rows) != 1:
+            # A second row could hold anything, and would never be overwritten.
+            raise self.damage(name)
         try:
-            return msgspec.msgpack.decode(rows[0][0])
+            return msgspec.msgpack.decode(rows[0][0], type=self._schema.type_of(name))
         except (msgspec.DecodeError, TypeError, ValueError):
-            raise StoreError(f"{self.path}: the stored {name} is damaged") from None
+            raise self.damage(name) from None
 
 
 def _copy_in_memory(path: Path) -> sqlite3.Connection:

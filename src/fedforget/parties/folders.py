@@ -23,6 +23,10 @@ _ENDINGS = ("", ".new", "-journal", "-wal", "-shm")
 """Of a file, of one being written, and of what SQLite puts beside it."""
 
 
+_SQLITE = b"SQLite format 3\0"
+"""So every SQLite file begins."""
+
+
 class FolderError(FedforgetError):
     """A directory that is missing, taken, in use, or open to others."""
 
@@ -153,6 +157,20 @@ def _content(path: Path, n_bytes: int) -> bytes | None:
     with os.fdopen(descriptor, "rb") as file:
         plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
         return file.read(n_bytes + 1) if plain else None
+
+
+def strange_databases(folder: Path, ours: Iterable[Path]) -> list[Path]:
+    """SQLite files in a party's directory, by whatever name, that are not the party's own.
+
+    Those are not even opened: closing them again would end the locks that SQLite holds on them.
+    """
+    known = {path.resolve().with_name(path.name + ending) for path in ours for ending in _ENDINGS}
+    others = [path for path in sorted(folder.rglob("*")) if path.resolve() not in known]
+    return [
+        path
+        for path in others
+        if path.is_file() and (_content(path, len(_SQLITE)) or b"").startswith(_SQLITE)
+    ]
 
 
 def read_key(path: Path, n_bytes: int, what_to_do: str) -> bytes:

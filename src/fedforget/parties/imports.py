@@ -6,9 +6,7 @@ round commits.  There are never more than two entries: what travels, and what ca
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, to_builtins
 
 from fedforget.parties.database import Database
 
@@ -32,8 +30,8 @@ class WaitingImport(Struct, frozen=True):
 
 def waiting_imports(store: Database) -> list[WaitingImport] | None:
     """What waits; None where an earlier fedforget has kept no times."""
-    stored: Any = store.get(VALUE)
-    return None if stored is None else convert(stored, list[WaitingImport])
+    stored: list[WaitingImport] | None = store.get(VALUE)
+    return stored
 
 
 def note_import(store: Database, time: str, records: int) -> None:

@@ -233,6 +233,14 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
+def parse(text: str) -> Receipt:
+    """A receipt as a client's store holds it; nothing is verified."""
+    try:
+        return msgspec.json.decode(text, type=Receipt)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ReceiptError(f"the receipt is damaged: {error}") from None
+
+
 def verify(
     document: dict[str, Any],
     federation: FederationFile,

@@ -27,7 +27,14 @@ from fedforget.parties.amended_servers import check_lists_known, problems_of_ver
 from fedforget.parties.amendments import protocol_federation
 from fedforget.parties.database import Database, Schema
 from fedforget.parties.federation_file import FederationFile
-from fedforget.parties.folders import being_made, check_whose, locked, read_key, write_private
+from fedforget.parties.folders import (
+    being_made,
+    check_whose,
+    locked,
+    read_key,
+    strange_databases,
+    write_private,
+)
 from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.store import histogram_of, plain_histogram
@@ -51,6 +58,18 @@ STORE = "server.sqlite"
 IDENTITY = "identity.key"
 FEDERATION = "federation.toml"
 
+
+class PlainModel(TypedDict):
+    """A model as it is stored."""
+
+    centres: bytes
+    shape: tuple[int, int]
+    labels: bytes
+    loss: float
+    n_iter: int
+    restart: int
+
+
 _SCHEMA = Schema(
     2,
     """
@@ -60,9 +79,22 @@ _SCHEMA = Schema(
     """,
     "its rounds have no history that members could check. Set the federation up anew with"
     " `server init`, and let the members make new directories",
+    damaged="restore the directory from a backup, then run `server recover`",
+    sound={
+        "log": "typeof(entry) = 'text'",
+        "list": "typeof(data) = 'blob'",
+        "notice": "typeof(letter) = 'blob'",
+    },
+    values={
+        "federation": str,
+        "versions": list[str],
+        "counted_with": bytes,
+        "ledger": bytes,
+        "aggregate": dict[bytes, int],
+        "model": PlainModel,
+    },
 )
 
-_VALUES = ("federation", "versions", "counted_with", "ledger", "aggregate", "model")
 COUNTED_WITH = "counted_with"
 """Digest of the federation file with which the stored aggregate was counted."""
 
@@ -138,9 +170,14 @@ class ServerParty:
         entries = []
         for number, text in self._db.execute("SELECT number, entry FROM log ORDER BY number"):
             try:
-                entries.append(json.loads(text))
+                entry = json.loads(text)
             except ValueError:
                 raise LogError(f"log entry {number} is damaged: it is not JSON") from None
+            match entry:
+                case {"number": int(), "time": str(), "kind": str(), "body": dict()}:
+                    entries.append(entry)
+                case _:
+                    raise LogError(f"log entry {number} is damaged: it is not that of a log")
         return entries
 
     def _append(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -340,7 +377,7 @@ class ServerParty:
         try:
             ledger: ServerLedger = load(data, ServerLedger)
         except (ValueError, TypeError) as error:
-            raise ServerError(f"{self.folder / STORE}: the stored ledger is damaged") from error
+            raise self._db.damage("ledger") from error
         return ledger
 
     def _store_ledger(self, ledger: ServerLedger) -> None:
@@ -425,11 +462,14 @@ class ServerParty:
         return messages
 
     def aggregate(self) -> Histogram:
-        n_features = len(self.counted_with.features)
+        n_features, plain = len(self.counted_with.features), self._db.get("aggregate")
+        if plain is None and self._db.get("model") is not None:
+            # The two are stored together.
+            raise self._db.damage("aggregate")
         try:
-            stored = histogram_of(self._db.get("aggregate"), n_features)
+            stored = histogram_of(plain, n_features)
         except (ValueError, TypeError) as error:
-            raise ServerError(f"{self.folder / STORE}: the stored aggregate is damaged") from error
+            raise self._db.damage("aggregate") from error
         return stored or Histogram(n_features)
 
     # -- recovery ------------------------------------------------------------------------------
@@ -539,6 +579,8 @@ class ServerParty:
         noted = self._db.get(COUNTED_WITH)
         if noted is None:
             return next(iter(known.values()))
+        if noted not in known:
+            raise self._db.damage(COUNTED_WITH)
         return known[noted]
 
     @property
@@ -550,11 +592,18 @@ class ServerParty:
         plain = self._db.get("model")
         if plain is None:
             raise ServerError("there is no model yet: run a round first")
-        return _model_of(plain)
+        try:
+            return _model_of(plain)
+        except ValueError:
+            raise self._db.damage("model") from None
 
     def sizes(self) -> list[int]:
         """How many records each cluster of the model counts."""
-        sizes: list[int] = sizes_of(self.model_config, self.aggregate(), self.model()).tolist()
+        config, aggregate, model = self.model_config, self.aggregate(), self.model()
+        weighted = config.published_step is None and config.server_points == "weighted"
+        if weighted and len(model.labels) != len(aggregate):
+            raise self._db.damage("model")
+        sizes: list[int] = sizes_of(config, aggregate, model).tolist()
         return sizes
 
     def centres(self) -> tuple[Floats, Floats]:
@@ -608,7 +657,12 @@ class ServerParty:
             *self._problems_of_history(log),
             *(
                 f"{STORE} holds something that fedforget did not make: {table}"
-                for table in self._db.strange_tables(_SCHEMA, _VALUES)
+                for table in self._db.strange_tables(_SCHEMA, _SCHEMA.values)
+            ),
+            *self._db.damaged_values(),
+            *(
+                f"{path} is a database that fedforget did not make: move it elsewhere, or erase it"
+                for path in strange_databases(self.folder, [self.folder / STORE])
             ),
         ]
         return {"log_entries": length, "rounds": len(rounds), "problems": problems}
@@ -643,6 +697,9 @@ class ServerParty:
         named = epochs[-1].get("list") if epochs else None
         if named != (None if listed is None else listed.digest.hex()):
             yield "the membership list is not the one that the log names"
+        stored = self._db.execute("SELECT epoch FROM list ORDER BY epoch")
+        if [(one.epoch,) for one in lists] != stored:
+            yield "a membership list is stored under another epoch than its own"
         if listed is None:
             return
         try:
@@ -669,10 +726,10 @@ def open_server(folder: Path) -> Iterator[ServerParty]:
             party.close()
 
 
-def _plain_model(model: ServerModel) -> dict[str, Any]:
+def _plain_model(model: ServerModel) -> PlainModel:
     return {
         "centres": model.centres.astype("<f8").tobytes(),
-        "shape": list(model.centres.shape),
+        "shape": (model.centres.shape[0], model.centres.shape[1]),
         "labels": model.labels.astype("<i4").tobytes(),
         "loss": model.loss,
         "n_iter": model.n_iter,
@@ -680,9 +737,11 @@ def _plain_model(model: ServerModel) -> dict[str, Any]:
     }
 
 
-def _model_of(plain: dict[str, Any]) -> ServerModel:
+def _model_of(plain: PlainModel) -> ServerModel:
     centres = np.frombuffer(plain["centres"], dtype="<f8").reshape(plain["shape"])
     labels = np.frombuffer(plain["labels"], dtype="<i4").astype(np.int32)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(centres):
+        raise ValueError("labels of clusters that the model does not have")
     return ServerModel(
         centres.astype(np.float64), labels, plain["loss"], plain["n_iter"], plain["restart"]
     )

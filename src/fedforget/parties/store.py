@@ -8,11 +8,11 @@ slots where they are, and a new record may get them later.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from fedforget.clustering.ids import encode_id
 from fedforget.clustering.prf import Keys, Secret, keys_of_messages
 from fedforget.clustering.records import rows_labelled
 from fedforget.parties.database import Database, Schema, StoreError
+from fedforget.parties.imports import WaitingImport
 
 __all__ = ["Clusters", "Store", "StoreError"]
 
@@ -41,6 +42,34 @@ LONGEST_ID = 255
 _PART_BYTES = 1 << 18
 _FEWEST_SLOTS = 16
 _INTEGER_BYTES = 9
+
+_TAGGED = "typeof(tag) = 'text' AND length(tag) = 8 AND tag NOT GLOB '*[^0-9a-f]*'"
+_SOUND = {
+    "part": "part BETWEEN 1 AND 1 << 40 AND typeof(slots) = 'integer' AND typeof(width) = 'integer'"
+    f" AND slots BETWEEN 1 AND {MOST_SLOTS} AND width BETWEEN 1 AND {LONGEST_ID + 1}"
+    " AND typeof(labels) = 'blob' AND typeof(ids) = 'blob' AND typeof(number) = 'blob'"
+    " AND length(labels) = 4 * slots AND length(ids) = width * slots",
+    "cluster": "typeof(seed) = 'blob' AND typeof(score) = 'real' AND typeof(size) = 'integer'"
+    " AND size >= 0 AND typeof(position) = 'blob' AND typeof(sums) = 'blob'",
+    "request": f"{_TAGGED} AND typeof(time) = 'text' AND typeof(records) = 'integer'"
+    " AND records >= 0 AND typeof(digests) = 'blob' AND typeof(reseeded) IN ('null', 'integer')"
+    " AND typeof(attempt) IN ('null', 'integer')",
+    "receipt": f"{_TAGGED} AND typeof(document) = 'text'",
+    "list": "typeof(data) = 'blob'",
+    "notice": "typeof(letter) = 'blob'",
+}
+_SOUND_WITH_FEATURES = {
+    "part": "length(number) = 8 * ?1 * slots",
+    "cluster": "length(position) = 8 * ?1 AND length(sums) = 8 * ?1",
+}
+
+
+class SuppressionSetting(TypedDict):
+    """Where the suppression list lies, if not in the directory, and whether it is kept."""
+
+    path: str | None
+    on: bool
+
 
 SCHEMA = Schema(
     2,
@@ -65,6 +94,24 @@ SCHEMA = Schema(
     """,
     "its rounds cannot be continued. Make a new directory with `client init`, join with it, and"
     " import the records again from their source; receipts stay valid with the earlier fedforget",
+    damaged="restore the directory from a backup, then run `client recover`",
+    sound=_SOUND,
+    values={
+        "name": str,
+        "federation": str,
+        "versions": list[str],
+        "ledger": bytes,
+        "ledger_seal": bytes,
+        "requests_seal": bytes,
+        "suppression": SuppressionSetting,
+        "let_in": str,
+        "changing": str,
+        "approved": bytes,
+        "columns": list[str],
+        "imports": list[WaitingImport],
+        "salt_": bytes,
+        "not_held_": int,
+    },
 )
 
 
@@ -113,21 +160,36 @@ class StoredReceipt(NamedTuple):
 
 
 class Store(Database):
-    """Everything that a client keeps, except its keys."""
+    """Everything that a client keeps, except its keys.
+
+    Attributes
+    ----------
+    seal : what tells the requests that were stored from others; they are not sealed where it is
+        None.
+    """
 
     def __init__(self, path: Path, *, create: bool = False, copy: bool = False) -> None:
+        self.seal: Callable[[bytes], bytes] | None = None
+        self._requests_changed = False
         self._free: list[tuple[int, int]] | None = None
         super().__init__(path, SCHEMA, create=create, copy=copy)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; afterwards nothing of it is left in the write-ahead log."""
+        self._requests_changed = False
         try:
             with super().transaction():
                 yield
+                if self._requests_changed:
+                    self.seal_requests()
         except BaseException:
             self._free = None
             raise
+
+    def check_features(self, n_features: int) -> None:
+        """Refuse records and clusters that do not have so many features."""
+        self._check_rows(_SOUND_WITH_FEATURES, (n_features,))
 
     # -- records -------------------------------------------------------------------------------
 
@@ -392,6 +454,7 @@ class Store(Database):
         table of its own, so that it can be erased.
         """
         tag = os.urandom(4).hex()
+        self._begin_change_of_requests()
         self.execute(
             "INSERT INTO request (tag, time, records, digests, reseeded) VALUES (?, ?, ?, ?, ?)",
             (tag, time, records, msgspec.msgpack.encode(digests), reseeded),
@@ -414,7 +477,7 @@ class Store(Database):
                 tag,
                 time,
                 records,
-                msgspec.msgpack.decode(digests),
+                self._digests(digests),
                 reseeded,
                 sent,
                 self.get(f"not_held_{tag}"),
@@ -423,12 +486,43 @@ class Store(Database):
         ]
         return [one for one in found if attempt is None or one.attempt == attempt]
 
+    def _digests(self, data: bytes) -> list[str] | None:
+        try:
+            return msgspec.msgpack.decode(data, type=list[str] | None)
+        except (msgspec.DecodeError, ValueError):
+            raise self.damage("table “request”") from None
+
+    def _all_of_requests(self) -> bytes:
+        """The requests that wait, with their salts, and the last number that was given out."""
+        last = self.execute("SELECT seq FROM sqlite_sequence WHERE name = 'request'")
+        waiting = [(one, self.salt_of(one.tag)) for one in self.requests()]
+        return msgspec.msgpack.encode((last, waiting))
+
+    def seal_requests(self) -> None:
+        """Store what tells the requests from others; belongs in a transaction."""
+        if self.seal is not None:
+            self.put("requests_seal", self.seal(self._all_of_requests()))
+
+    def requests_are_sealed(self) -> bool:
+        """Whether the requests are those that were stored."""
+        stored = self.get("requests_seal")
+        return self.seal is not None and stored == self.seal(self._all_of_requests())
+
+    def _begin_change_of_requests(self) -> None:
+        """Refuse to go on with requests that were altered: they would be sealed as they are."""
+        known = self.seal is not None and self.get("requests_seal") is not None
+        if known and not self._requests_changed and not self.requests_are_sealed():
+            raise self.damage("table “request”")
+        self._requests_changed = True
+
     def send_requests(self, attempt: int) -> None:
         """Note the attempt that carries every request made so far."""
+        self._begin_change_of_requests()
         self.execute("UPDATE request SET attempt = ?", (attempt,))
 
     def close_request(self, request: Request, document: str) -> None:
         """A request has its receipt."""
+        self._begin_change_of_requests()
         self.execute("DELETE FROM request WHERE number = ?", (request.number,))
         self.discard(f"not_held_{request.tag}")
         self.execute(
@@ -462,6 +556,10 @@ class Store(Database):
     def lists_after(self, epoch: int) -> list[bytes]:
         rows = self.execute("SELECT data FROM list WHERE epoch > ? ORDER BY epoch", (epoch,))
         return [data for (data,) in rows]
+
+    def epochs(self) -> list[int]:
+        """The epochs under which lists are stored, in their order."""
+        return [epoch for (epoch,) in self.execute("SELECT epoch FROM list ORDER BY epoch")]
 
     def add_notice(self, round_number: int, letter: bytes) -> None:
         self.execute("INSERT OR REPLACE INTO notice VALUES (?, ?)", (round_number, letter))
@@ -501,7 +599,10 @@ def decoded_id(data: bytes) -> int | str:
     """The id that was encoded."""
     if data[:1] == b"i":
         return int.from_bytes(data.ljust(_INTEGER_BYTES, b"\0")[1:], "little", signed=True)
-    return data[1:].decode()
+    try:
+        return data[1:].decode()
+    except UnicodeDecodeError:
+        raise StoreError(f"a stored id is damaged: {SCHEMA.damaged}") from None
 
 
 def keys_of_stored(secret: Secret, ids: EncodedIds) -> Keys:

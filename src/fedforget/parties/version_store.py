@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedforget.parties.database import Database
-from fedforget.parties.federation_file import FederationFile, check_unchanged
+from fedforget.parties.federation_file import FederationFile, FederationFileError, check_unchanged
 from fedforget.parties.folders import write_private
 
 VALUE = "versions"
@@ -26,7 +26,14 @@ def earlier_file(folder: Path, version: int) -> Path:
 
 def stored_versions(database: Database) -> list[FederationFile]:
     """The earlier versions that a party keeps; a newcomer has none of those before it."""
-    return [FederationFile.parse(text) for text in database.get(VALUE, [])]
+    return [_parsed(database, VALUE, text) for text in database.get(VALUE, [])]
+
+
+def _parsed(database: Database, name: str, text: str) -> FederationFile:
+    try:
+        return FederationFile.parse(text)
+    except FederationFileError:
+        raise database.damage(name) from None
 
 
 def current_file(
@@ -40,7 +47,7 @@ def current_file(
     stored = database.get("federation")
     if found is None or stored is None or found.text() == stored:
         return found
-    current, earlier = FederationFile.parse(stored), stored_versions(database)
+    current, earlier = _parsed(database, "federation", stored), stored_versions(database)
     if any(found.digest == one.digest for one in earlier):
         write_files(folder, current, earlier)
         return current
