@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fedforget.arrays import Floats, Ints
 from fedforget.cli.console import console, messages, plain_errors, safe, show
-from fedforget.cli.given_files import NUMBERS
+from fedforget.cli.given_files import NUMBERS, SIZES
 from fedforget.cli.numbering import Changed, Earlier
 from fedforget.cli.words import fewer_in_words, write_table
 from fedforget.errors import FedforgetError
@@ -92,7 +92,7 @@ def export_model(
                 " numbers; number them by hand"
             )
         if out is not None:
-            columns = {"size": sizes, **columns, **dict(zip(names, centres.T, strict=True))}
+            columns = {SIZES: sizes, **columns, **dict(zip(names, centres.T, strict=True))}
             write_table(out, columns)
         own_number = party.model_config.n_clusters
     wanted = own_number if clusters is None else clusters
