@@ -10,6 +10,7 @@ these parameters; so :func:`forget` also works with an object that was read from
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,11 @@ __all__ = ["forget", "kmeans"]
 
 _OWN = ("use_rep", "client_key")
 """Parameters of :func:`kmeans` that are not parameters of the estimator."""
+
+LABELLED = "fedforget_labels"
+"""The key of ``uns`` that names the columns into which ``client labels`` has written."""
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 _live: dict[int, tuple[weakref.ref[Any], dict[str, tuple[str, FederatedKMeans]]]] = {}
 """Fitted models of objects that still exist, with the digest of what they were fitted to."""
@@ -58,7 +64,8 @@ def kmeans(
     client_key : str, default=None
         The column of ``obs`` that says who holds each cell; one client for all if left out.
     key_added : str, default="fedforget"
-        Under which key the results are stored.
+        Under which key the results are stored.  A column of ``obs`` that holds anything else than
+        earlier results is refused.
     random_state : int, default=0
         Source of the clients' secrets and of the public seed.
     copy : bool, default=False
@@ -82,6 +89,11 @@ def kmeans(
     """
     params = {"n_clusters": n_clusters, "random_state": _seed(random_state), **parameters}
     model = FederatedKMeans(**params)
+    if key_added in adata.obs and not is_earlier_result(adata.obs[key_added], adata.uns, key_added):
+        raise FedforgetError(
+            f"obs has a column {key_added!r} already, which does not hold earlier results: name"
+            " another one with key_added; nothing was changed"
+        )
     values, names, clients = _cells(adata, use_rep, client_key)
     model.fit(values, clients=clients, ids=names)
     # What was inferred is in force from now on.
@@ -192,6 +204,22 @@ def _first(column: pd.Series) -> int:
 
 
 # -- results ---------------------------------------------------------------------------------------
+
+
+def is_earlier_result(column: Any, uns: Mapping[str, Any], key: str) -> bool:
+    """Whether a column of ``obs`` holds clusters that were written before, and may be replaced.
+
+    Clusters of other programs look the same, so ``uns`` must say whose they are.  Only under the
+    default key, which nobody else uses, looks are enough.
+    """
+    categories = getattr(getattr(column, "cat", column), "categories", None)
+    # Those of clusters without cells may be gone since.
+    if categories is None or not all(_NUMBER.fullmatch(str(one)) for one in categories):
+        return False
+    results = uns.get(key)
+    here = isinstance(results, Mapping) and {"params", "model_digest"} <= results.keys()
+    labelled = key in map(str, np.ravel(uns.get(LABELLED, ())).tolist())
+    return key == "fedforget" or here or labelled
 
 
 def _write(adata: AnnData, model: FederatedKMeans, key: str, params: Mapping[str, Any]) -> None:

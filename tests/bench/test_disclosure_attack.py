@@ -101,3 +101,31 @@ def test_the_command_prints_the_table(tmp_path: Path) -> None:
     assert "singled out" in drawn
     assert [one["setting"]["name"] for one in found["settings"]] == [one.name for one in SETTINGS]
     assert CliRunner().invoke(app, ["bench", "disclosure", "--dataset", "no.csv"]).exit_code == 1
+
+
+def test_an_export_with_ids_and_rules_that_publish_nothing(tmp_path: Path) -> None:
+    from fedforget.cli.main import app
+
+    rows = [f"P-{row},{row % 7},{row % 5}" for row in range(30)]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(["patient,age,weight", *rows]), encoding="utf-8")
+    given = ["bench", "disclosure", "--dataset", str(path), "--clusters", "2"]
+    few = ["--removals", "3", "--models", "1"]
+    refused = CliRunner().invoke(app, [*given, *few])
+    assert refused.exit_code == 1
+    assert "'P-0' is not a number" in refused.output
+    done = CliRunner().invoke(app, [*given, *few, "--id", "patient", "--json"])
+    assert done.exit_code == 0, done.output
+
+    def no_number(name: str) -> None:
+        raise AssertionError(name)
+
+    found = json.loads(done.stdout, parse_constant=no_number)
+    # Ten clients of three records each: most rules hide all of them.
+    assert None in [one["loss"] for one in found["settings"]]
+    assert CliRunner().invoke(app, [*given, *few, "--id", "patient"]).exit_code == 0
+    assert "no column 'id'" in CliRunner().invoke(app, [*given, "--id", "id"]).output
+    assert CliRunner().invoke(app, [*given, "--removals", "0"]).exit_code == 2
+    known = CliRunner().invoke(app, ["bench", "disclosure", "--dataset", "nosuch"])
+    assert known.exit_code == 1
+    assert "celltype" in known.output

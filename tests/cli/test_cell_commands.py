@@ -153,3 +153,40 @@ def test_only_cells_have_names_of_their_own(study: Path) -> None:
     assert "--id COLUMN" in error(study, "client", "import", "aarhus", "t.csv")
     words = error(study, "client", "import", "aarhus", "bologna.h5ad")
     assert "say where the features are: --features with one of obs, X, obsm/X_pca" in words
+
+
+def test_a_column_of_data_is_not_overwritten(study: Path) -> None:
+    made = cells("bologna")
+    made.obs["leiden"] = pd.Categorical(["0", "1"] * 30)
+    made.write_h5ad(study / "columns.h5ad")
+    before = (study / "columns.h5ad").read_bytes()
+    label = ("client", "labels", "bologna", "--model", "model.npz", "-o", "columns.h5ad")
+    for key in ("quality", "site", "leiden"):
+        words = error(study, *label, "--key", key)
+        assert f"obs has a column '{key}' already" in words
+        assert "--key" in words
+    assert (study / "columns.h5ad").read_bytes() == before
+    # What was written before is known again, even after another program wrote the file.
+    for key in ("mine", "other"):
+        quick_answer(study, *label, "--key", key)
+        anndata.read_h5ad(study / "columns.h5ad").write_h5ad(study / "columns.h5ad")
+        quick_answer(study, *label, "--key", key)
+    found = anndata.read_h5ad(study / "columns.h5ad")
+    assert found.obs["mine"].equals(found.obs["other"].rename("mine"))
+    assert found.uns["note"]["kept"] == "as it is"
+    made.obs["fedforget"] = made.obs["quality"]
+    made.write_h5ad(study / "columns.h5ad")
+    assert "obs has a column 'fedforget' already" in error(study, *label)
+
+
+def test_a_file_without_the_names_of_its_cells(study: Path) -> None:
+    cells("bologna").write_h5ad(study / "nameless.h5ad")
+    with h5py.File(study / "nameless.h5ad", "r+") as file:
+        del file["obs"][file["obs"].attrs["_index"]]
+    label = ("client", "labels", "bologna", "--model", "model.npz", "-o", "nameless.h5ad")
+    words = error(study, *label)
+    assert "its obs lacks the names of the cells" in words
+    assert "it is as it was" in words
+    assert "imported" not in words
+    given = ("client", "import", "bologna", "nameless.h5ad", *PCA)
+    assert "its obs lacks the names of the cells" in error(study, *given)

@@ -370,13 +370,18 @@ def test_rules_of_disclosure_are_on_unless_told_otherwise(tmp_path: Path) -> Non
     assert rules("--disclosure", "none", "--count-step", "10") == [1, 1, 10, 0.0]
     start = ("server", "init", "t", *init)
     assert "must be one of datashield" in error(tmp_path, *start, "--disclosure", "gdpr")
-    assert "disclosure.min_cell" in error(tmp_path, *start, "--min-cell", "0")
+    refused = error(tmp_path, *start, "--min-cell", "0")
+    assert "error: --min-cell (disclosure.min_cell) must be" in refused
+    assert "line" not in refused
+    assert "--clusters (model.n_clusters)" in error(tmp_path, *start, "--clusters", "0")
     assert "a seed is a real record" in error(tmp_path, *start, "--representatives", "seeds")
     assert not (tmp_path / "t").exists()
     seeds = ("--representatives", "seeds", "--show-seeds")
     assert "warning: the step times the least cell" in told(
         tmp_path, *start, *seeds, "--step", "0.005"
     )
+    other = ("server", "init", "u", *init, "--step", "0.0099")
+    assert "least cell is 0.0495, below 0.05" in told(tmp_path, *other)
 
 
 def test_a_list_that_is_too_short_is_refused(tmp_path: Path) -> None:

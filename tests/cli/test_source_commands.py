@@ -20,6 +20,7 @@ from test_parties import error, fedforget, in_process, quick_answer, set_up, tol
 from test_start import run as run_without
 
 from fedforget.cli.main import app
+from fedforget.cli.words import write_table
 from fedforget.parties.federation_file import FederationFile
 
 
@@ -288,3 +289,30 @@ def test_a_plain_installation_reads_plain_files(place: Path) -> None:
     blocked = ("openpyxl", "adbc_driver_postgresql", "adbc_driver_manager", "duckdb")
     command = ("client", "import", "aarhus", "t.csv", "--id", "patient")
     assert run_without(place, *command, blocked=blocked).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "npz", "parquet"])
+def test_a_table_of_patients_is_no_model(place: Path, kind: str) -> None:
+    rows = {"patient": ["P-1", "P-2"], "age": [30.0, 50.0], "weight:kg": [70.0, 80.0]}
+    write_table(place / f"patients.{kind}", rows)
+    given = ("client", "labels", "aarhus", "--model", f"patients.{kind}", "-o", "l.csv")
+    shown = error(place, *given)
+    assert "'patient' is none of them" in shown
+    assert not (place / "l.csv").exists()
+
+
+def test_messages_say_what_did_not_happen(place: Path) -> None:
+    (place / "bad.parquet").write_bytes(b"no parquet file")
+    given = ("aarhus", "bad.parquet", "--id", "patient")
+    shown = error(place, "client", "sync", *given)
+    assert "; nothing was changed" in shown
+    assert "imported" not in shown
+    shown = error(place, "client", "import", *given)
+    assert ".; " not in shown
+    assert "; nothing was imported" in shown
+    (place / "x.csv").write_text("patient,age,weight:kg\nP-1,2,3\n")
+    shown = error(place, "client", "import", "aarhus", "x.csv", "--id", "patient",
+                  "--encoding", "idna")  # fmt: skip
+    assert "the encoding 'idna'" in shown
+    labels = ("client", "labels", "aarhus", "--model", "m.npz", "-o", "x.txt")
+    assert ".npz, .parquet or .h5ad" in error(place, *labels)

@@ -131,7 +131,45 @@ def test_a_patient_whose_id_has_white_space_can_be_forgotten(study: Path) -> Non
         )
     forget = ("client", "forget", "coimbra", "--yes")
     assert "not held here: 'Q 1'" in error(study, *forget, "--ids", "Q 1")
-    assert quick_answer(study, *forget, "--ids", " Q 1")["records"] == 1
+    words = error(study, *forget, "--ids", " Q 1")
+    assert "--ids ' Q 1' begins with a space" in words
+    assert quick_answer(study, *forget, "--ids", " Q 1", "--ids-as-is")["records"] == 1
+
+
+def test_a_quiet_night_is_no_error(study: Path) -> None:
+    (study / "nobody.txt").write_text("\n", encoding="utf-8")
+    given = ("--ids-file", "nobody.txt", *IGNORE)
+    before = records(study, "aarhus")
+    for folders in (("aarhus",), ("aarhus", "bologna")):
+        said = told(study, "client", "forget", *folders, *given)
+        assert said == "No ids in nobody.txt: nothing to forget.\n"
+    done = quick_answer(study, "client", "forget", "aarhus", *given)
+    assert (done["request"], done["records"], done["held"]) == (None, 0, [])
+    done = quick_answer(study, "client", "forget", "aarhus", "bologna", *given)
+    assert done["held_nowhere"] == []
+    assert records(study, "aarhus") == before
+    assert "not a directory" in error(study, "client", "forget", "nowhere", *given)
+    assert "no ids were given" in error(study, "client", "forget", "aarhus", *given[:2], "--yes")
+    assert "no ids were given" in error(study, "client", "forget", "aarhus", *IGNORE)
+
+
+@pytest.mark.parametrize("sign", [",", ";"])
+@pytest.mark.parametrize("folders", [("aarhus",), ("aarhus", "bologna")])
+def test_a_table_is_no_list(study: Path, sign: str, folders: tuple[str, ...]) -> None:
+    table = [f"patient{sign}asked", f"A-30{sign}2026-01-05", f"A-31{sign}2026-01-06"]
+    before = records(study, "aarhus")
+    words = error(study, "client", "forget", *folders, *listed(study, *table), *IGNORE)
+    assert "list.txt: none of its lines is held here" in words
+    assert "each line must be one id" in words
+    given = listed(study, *table)
+    plan = quick_answer(study, "client", "forget", *folders, *given, *IGNORE, "--ids-as-is")
+    assert "A-30" not in str(plan.get("held"))
+    assert records(study, "aarhus") == before
+    # One that is held shows that lines are ids.
+    plan = quick_answer(
+        study, "client", "forget", *folders, *listed(study, *table, "A-30"), *IGNORE, "--dry-run"
+    )
+    assert "A-30" in str(plan)
 
 
 # -- several clients ---------------------------------------------------------------------------

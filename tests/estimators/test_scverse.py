@@ -192,3 +192,18 @@ def test_what_is_refused() -> None:
         check(adata, estimator(adata))
     scverse.forget(adata, ["cell-0"])
     assert adata.n_obs == N - 1
+
+
+def test_a_column_of_data_is_not_overwritten() -> None:
+    adata = cells()
+    adata.obs["leiden"] = pd.Categorical(["0", "1"] * (N // 2))
+    adata.obs["fedforget"] = np.arange(N) / 7
+    before = adata.obs.copy()
+    for key in ("site", "leiden", "fedforget"):
+        with pytest.raises(FedforgetError, match=f"a column '{key}' already.*key_added"):
+            scverse.kmeans(adata, 4, key_added=key, client_key="site", **PUBLIC)
+    assert adata.obs.equals(before)
+    scverse.kmeans(adata, 4, key_added="mine", client_key="site", **PUBLIC)
+    some = adata[adata.obs["mine"] != "1"].copy()
+    scverse.kmeans(some, 2, key_added="mine", client_key="site", **PUBLIC)
+    assert set(some.obs["mine"]) == {"0", "1"}

@@ -236,3 +236,47 @@ def test_a_file_that_was_looked_at_is_approved_and_no_other(tmp_path: Path) -> N
     world.forget("aarhus", [f"A-{row}" for row in range(20, 40)])
     told = command(world, "client", "approve", "aarhus", "--preview", "seen.json")
     assert "look at what has changed" in told
+
+
+def test_the_site_sees_that_it_waits_and_its_metrics_do_not_tell(tmp_path: Path) -> None:
+    worlds = [world_of(tmp_path / "asks", "aarhus"), world_of(tmp_path / "does not")]
+    shown = []
+    for world, asks in zip(worlds, (True, False), strict=True):
+        world.forget("aarhus", [f"A-{row}" for row in range(20)])
+        status = command(world, "client", "status", "aarhus", "--metrics", "m.prom")
+        requests = command(world, "client", "requests", "aarhus")
+        assert ("waits for client approve" in status) == asks
+        assert ("waits for client approve" in requests) == asks
+        for name in ("status", "requests"):
+            plain = command(world, "client", name, "aarhus", "--json")
+            assert f'"waits_for_approval": {str(asks).lower()}' in plain
+        text = (world.folder / "m.prom").read_text(encoding="utf-8")
+        assert "approv" not in text
+        shown.append([line.split()[0] for line in text.splitlines()])
+    assert shown[0] == shown[1]
+    approve(worlds[0], "aarhus")
+    assert '"waits_for_approval": false' in command(
+        worlds[0], "client", "status", "aarhus", "--json"
+    )
+
+
+def test_what_preview_and_approve_say(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    preview = ("client", "preview", "aarhus", "-o")
+    assert "must end in .json" in command(world, *preview, "p.txt")
+    assert not (world.folder / "p.txt").exists()
+    assert "Written to p.json" in command(world, *preview, "p.json")
+    approving = ("client", "approve", "aarhus", "--preview", "p.json")
+    said = "No approval is asked for here"
+    assert said in command(world, *approving)
+    assert '"needs_approval": false' in command(world, *approving, "--json")
+    write_private(world.client("aarhus") / FILE, b"approval = true\n")
+    assert said not in command(world, *approving)
+
+
+def test_a_policy_that_is_a_directory_is_called_one(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    (world.client("aarhus") / FILE).mkdir(mode=0o755)
+    said = command(world, "client", "status", "aarhus")
+    assert "policy.toml is a directory, and must be a file" in said
+    assert "chmod" not in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from party_world import FIVE, World, federation_file, values_of
 from fedforget.errors import FedforgetError
 from fedforget.parties import receipts
 from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.disclosure import DisclosurePart
 from fedforget.parties.errors import ClientError
 from fedforget.parties.folders import FolderError, FolderInUseError, being_made, write_private
 from fedforget.parties.server_party import ServerError, ServerParty, open_server
@@ -33,7 +35,35 @@ def test_old_receipts_verify_after_new_epochs(tmp_path: Path) -> None:
     assert [proof.epoch for proof in proofs] == [1, 2, 3]
     assert [one["request"]["number"] for one in documents] == [1, 2, 3]
     assert proofs[0].model_after == proofs[1].model_before
+    covers = world.federation.configuration().published_step is None
+    assert {proof.digest_covers_sum for proof in proofs} == {covers}
     world.check_audits()
+
+
+@pytest.mark.parametrize("published_step", [0.0, 0.01])
+def test_the_same_model_is_not_said_to_be_the_same_sum(
+    tmp_path: Path, published_step: float
+) -> None:
+    rules = DisclosurePart(1, 1, 1, published_step)
+    world = World(tmp_path).set_up(federation_file(disclosure=rules)).fill(20)
+    world.round()
+    world.forget("aarhus", ["A-1"])
+    world.round()
+    with open_client(world.client("aarhus")) as party:
+        (document,) = (json.loads(one.document) for one in party.store.receipts())
+    proof = receipts.verify(document, world.federation)
+    same = " ".join(replace(proof, model_before=proof.model_after).sentences())
+    assert ("no bin of the sum changed" in same) == (published_step == 0.0)
+    assert ("what is published did not change" in same) == (published_step > 0.0)
+    world.check_audits()
+
+
+def test_before_joining_every_command_says_so(tmp_path: Path) -> None:
+    ClientParty.create(tmp_path / "aarhus", "aarhus")
+    with open_client(tmp_path / "aarhus") as party:
+        for call in (party.preview, lambda: party.approve("abc"), party.histogram, party.audit):
+            with pytest.raises(ClientError, match="has not joined a federation"):
+                call()
 
 
 def test_a_lost_identity_key_is_replaced_through_a_new_epoch(tmp_path: Path) -> None:

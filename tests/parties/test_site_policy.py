@@ -256,10 +256,12 @@ def test_without_approval_a_round_takes_what_was_counted_last(tmp_path: Path) ->
         assert client.status()["receipts"] == 0
         preview = client.preview()
         assert not preview.verdict.goes
+        assert client.waits_for_approval()
         with pytest.raises(ClientError, match="run client preview again"):
             client.approve("00" * 32)
         client.approve(preview.digest)
         assert client.preview().verdict.goes
+        assert not client.waits_for_approval()
         # An approval is for one report.
         client.forget([f"A-{row}" for row in range(15, 30)])
         assert not client.preview().verdict.goes

@@ -331,6 +331,7 @@ def load_file(
     scale: bool = True,
     seed: int = 0,
     split: Split = "shuffled",
+    id_column: str | None = None,
 ) -> Dataset:
     """Read one's own records from an ``.npz``, ``.csv`` or ``.parquet`` file.
 
@@ -345,6 +346,7 @@ def load_file(
     scale : bring each column to [0, 1]; otherwise the values must lie there already.
     seed : of the split.
     split : how records are dealt where the file names no clients.
+    id_column : a column of a table that is left out.
 
     Raises
     ------
@@ -358,7 +360,7 @@ def load_file(
         raise FileNotFoundError(f"there is no file {path}")
     if path.suffix not in _READERS:
         raise ValueError(f"{path.name}: the name must end in {', '.join(_READERS)}")
-    raw, client, label = _READERS[path.suffix](path)
+    raw, client, label = _READERS[path.suffix](path, id_column)
     try:
         X = check_values(raw)
     except (TypeError, ValueError) as error:
@@ -404,7 +406,9 @@ def _clusters_of(path: Path, n_clusters: int | None, label: npt.NDArray[Any] | N
 _Columns = tuple[npt.NDArray[Any], npt.NDArray[Any] | None, npt.NDArray[Any] | None]
 
 
-def _read_npz(path: Path) -> _Columns:
+def _read_npz(path: Path, id_column: str | None) -> _Columns:
+    if id_column is not None:
+        raise ValueError(f"{path.name}: no array but X, client and y is read, so none is left out")
     try:
         with open_npz(path) as file:
             held = {key: file[key] for key in file if key in ("X", "client", "y")}
@@ -416,7 +420,7 @@ def _read_npz(path: Path) -> _Columns:
     return held["X"], held.get("client"), held.get("y")
 
 
-def _read_csv(path: Path) -> _Columns:
+def _read_csv(path: Path, id_column: str | None) -> _Columns:
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = [line for line in csv.reader(file) if line]
     if len(lines) < 2:
@@ -431,10 +435,10 @@ def _read_csv(path: Path) -> _Columns:
                 f"{path.name}: record {number} has {len(row)} fields, the header {len(header)}"
             )
     fields = np.array(rows).T
-    return _columns_of(path, dict(zip(header, fields, strict=True)))
+    return _columns_of(path, dict(zip(header, fields, strict=True)), id_column)
 
 
-def _read_parquet(path: Path) -> _Columns:
+def _read_parquet(path: Path, id_column: str | None) -> _Columns:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -444,12 +448,14 @@ def _read_parquet(path: Path) -> _Columns:
         table = parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(f"{path.name} is not a Parquet file: {error}") from None
-    return _columns_of(
-        path, {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
-    )
+    names = table.column_names
+    columns = {name: table[name].to_numpy(zero_copy_only=False) for name in names}
+    return _columns_of(path, columns, id_column)
 
 
-def _columns_of(path: Path, table: dict[str, npt.NDArray[Any]]) -> _Columns:
+def _columns_of(path: Path, table: dict[str, npt.NDArray[Any]], id_column: str | None) -> _Columns:
+    if id_column is not None and table.pop(id_column, None) is None:
+        raise ValueError(f"{path.name} has no column {id_column!r}; it has {', '.join(table)}")
     client, label = table.pop("client", None), table.pop("label", None)
     if not table:
         raise ValueError(f"{path.name} has no feature columns")

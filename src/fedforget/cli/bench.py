@@ -83,6 +83,9 @@ def disclosure(
     clusters: Annotated[
         int | None, typer.Option(help="K; needed if your file has no labels to count.")
     ] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="A column of your file to leave out: the ids.")
+    ] = None,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports; 2 K if left out.")
     ] = None,
@@ -93,10 +96,11 @@ def disclosure(
         float, typer.Option(help="Width of a grid bin, as a fraction of the range.")
     ] = 0.01,
     removals: Annotated[
-        int | None, typer.Option(help="Records that are removed one by one; all if left out.")
+        int | None,
+        typer.Option(min=1, help="Records that are removed one by one; all if left out."),
     ] = None,
     models: Annotated[
-        int, typer.Option(help="Removals that are guessed from two published models.")
+        int, typer.Option(min=0, help="Removals that are guessed from two published models.")
     ] = 200,
     seed: Annotated[
         int, typer.Option(help="Seed of the federation and of the order of removals.")
@@ -117,7 +121,8 @@ def disclosure(
     out, because fewer than five records are that near to it. For comparison, prints how often a
     random guess is near, how often the fullest place of the sum is near, and what the rules cost. A
     member guesses as an outsider does: its own records drop out of the difference. Not tried:
-    knowledge of other records, and changes watched over many rounds.
+    knowledge of other records, and changes watched over many rounds. The loss is null where no
+    centre is published.
 
     Example: `fedforget bench disclosure --dataset mine.csv --clusters 4 --removals 1000`
     """
@@ -127,6 +132,7 @@ def disclosure(
     with plain_errors():
         check_extra("bench", "bench disclosure")
     from dataclasses import asdict
+    from math import isfinite
 
     from fedforget.bench.datasets import load, load_file, names
     from fedforget.bench.disclosure import attack
@@ -134,11 +140,18 @@ def disclosure(
     from fedforget.errors import FedforgetError
 
     with plain_errors(), one_thread():
+        if dataset in names() and id_column is not None:
+            raise FedforgetError(f"--id is for a file of your own, and {dataset} is a known set")
+        if dataset not in names() and not Path(dataset).exists():
+            raise FedforgetError(
+                f"there is no file {dataset}, and no set of this name; there are"
+                f" {', '.join(names())}"
+            )
         try:
             chosen = (
                 load(dataset, data)
                 if dataset in names()
-                else load_file(Path(dataset), n_clusters=clusters)
+                else load_file(Path(dataset), n_clusters=clusters, id_column=id_column)
             )
         except (ValueError, OSError) as error:
             raise FedforgetError(str(error)) from None
@@ -164,7 +177,10 @@ def disclosure(
         "representatives": representatives,
         "local_clusters": local_clusters or 2 * chosen.n_clusters,
         "seed": seed,
-        "settings": [asdict(one) for one in found],
+        # JSON has no infinite numbers.
+        "settings": [
+            asdict(one) | {"loss": one.loss if isfinite(one.loss) else None} for one in found
+        ],
     }
 
     if out is not None:
@@ -216,7 +232,7 @@ def disclosure(
                 f"{one.outsider.near:.2%}",
                 f"{one.outsider.informed:.2%}",
                 str(one.smallest_cell or "—"),
-                f"{one.loss:.4f}",
+                f"{one.loss:.4f}" if isfinite(one.loss) else "—",
             )
         console.print(table)
         shown = Table(title="What the server saw, and guessed within 1 %: shares of all removals")

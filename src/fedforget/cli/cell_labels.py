@@ -17,7 +17,8 @@ from fedforget.arrays import Labels
 from fedforget.clustering.ids import encode_id
 from fedforget.errors import FedforgetError
 from fedforget.parties.sources.anndata_files import OBS_NAMES, AnnDataReader
-from fedforget.parties.sources.reader import Wanted, check_installed
+from fedforget.parties.sources.reader import Wanted, check_installed, told_otherwise
+from fedforget.scverse import LABELLED, is_earlier_result
 from fedforget.whole_files import whole_file
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def write_cell_labels(
     n_clusters : int
         How many clusters there are; categories are their numbers, as text.
     key : str
-        The column; one of that name is replaced.
+        The column; labels of an earlier time are replaced, any other column is refused.
     id_column : str, optional
         The column of ``obs`` with the ids; the cells' names if left out.
 
@@ -78,7 +79,7 @@ def write_cell_labels(
         )
     try:
         with h5py.File(path, "r") as old:
-            column, written = _column(path, old, ids, labels, n_clusters, key, id_column)
+            column, written = _looked_up(path, old, ids, labels, n_clusters, key, id_column)
             mode = path.stat().st_mode & 0o777
             with whole_file(path) as file:
                 os.fchmod(file.fileno(), mode)
@@ -89,6 +90,18 @@ def write_cell_labels(
         reason = error.strerror or str(error).splitlines()[0]
         raise FedforgetError(f"{path} cannot be labelled: {reason}; it is as it was") from None
     return written
+
+
+def _looked_up(path: Path, file: Any, *given: Any) -> tuple[pd.Categorical, Written]:
+    """The labels in the order of the cells; whatever is wrong with the file is a named error."""
+    try:
+        with told_otherwise("it is as it was"):
+            return _column(path, file, *given)
+    except (FedforgetError, OSError):
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise FedforgetError(f"{path} cannot be labelled: {reason}; it is as it was") from None
 
 
 def _column(
@@ -107,6 +120,11 @@ def _column(
     obs = reader.obs(file)
     if not key or "/" in key or key in (".", "_index", obs.attrs["_index"], id_column):
         raise FedforgetError(f"{key!r} cannot be the column of the labels: name another one")
+    if key in obs and not _is_ours(file, key):
+        raise FedforgetError(
+            f"{path}: obs has a column {key!r} already, which does not hold earlier labels: name"
+            " another one with --key; it is as it was"
+        )
     cells = reader.ids(obs)
     label_of = dict(zip(map(encode_id, ids), labels.tolist(), strict=True))
     names = [None if cell is None else encode_id(cell) for cell in cells]
@@ -124,14 +142,24 @@ def _column(
     return column, Written(labelled, len(cells) - labelled, len(label_of.keys() - set(names)))
 
 
+def _is_ours(file: Any, key: str) -> bool:
+    """Whether a column of an open file holds labels that were written before."""
+    from anndata.io import read_elem
+
+    uns = file.get("uns", {})
+    known = {name: read_elem(uns[name]) for name in (key, LABELLED) if name in uns}
+    return is_earlier_result(read_elem(file["obs"][key]), known, key)
+
+
 def _copy(old: Any, new: Any, key: str, column: pd.Categorical) -> None:
     """Everything except the column of that name, and the labels in its place."""
     from anndata.io import write_elem
 
     _copy_attributes(old, new)
     for name in old:
-        if name != "obs":
+        if name not in ("obs", "uns"):
             old.copy(name, new)
+    _copy_uns(old, new, key)
     obs, copied = old["obs"], new.create_group("obs", track_order=True)
     _copy_attributes(obs, copied)
     for name in obs:
@@ -140,6 +168,24 @@ def _copy(old: Any, new: Any, key: str, column: pd.Categorical) -> None:
     write_elem(copied, key, column)
     order = [str(one) for one in obs.attrs.get("column-order", ())]
     copied.attrs["column-order"] = order if key in order else [*order, key]
+
+
+def _copy_uns(old: Any, new: Any, key: str) -> None:
+    """The rest of what is known, and which columns are labels."""
+    from anndata.io import read_elem, write_elem
+
+    if "uns" not in old:
+        write_elem(new, "uns", {})
+    elif LABELLED not in old["uns"]:
+        old.copy("uns", new)
+    else:
+        _copy_attributes(old["uns"], new.create_group("uns", track_order=True))
+        for name in old["uns"]:
+            if name != LABELLED:
+                old["uns"].copy(name, new["uns"])
+    before = old["uns"].get(LABELLED) if "uns" in old else None
+    keys = set() if before is None else set(np.ravel(read_elem(before)).tolist())
+    write_elem(new["uns"], LABELLED, np.array(sorted({*map(str, keys), key}), dtype=object))
 
 
 def _copy_attributes(old: Any, new: Any) -> None:

@@ -276,8 +276,9 @@ def forget(
 
     With `--ignore-missing` a list may name ids that are not held, as the list of a whole study
     does. The command can be repeated: where nothing is held, there is no request, and the exit
-    status is 0. Several directories are taken one after the other, each whole or not at all; if one
-    of them cannot forget, the others do, and the exit status is 1.
+    status is 0, and so it is where the file is empty. Several directories are taken one after the
+    other, each whole or not at all; if one of them cannot forget, the others do, and the exit
+    status is 1.
 
     Example: `fedforget client forget aarhus/ --ids P-1042 --ids P-7`
 
@@ -285,15 +286,12 @@ def forget(
     """
     from fedforget.cli.console import plain_errors
     from fedforget.cli.forget_command import run_forget
-    from fedforget.cli.given_files import read_ids
+    from fedforget.cli.given_files import IdList
 
     with plain_errors():
-        wanted = list(ids or [])
-        if ids_file is not None:
-            place = sys.stdin if ids_file == "-" else Path(ids_file)
-            wanted += read_ids(place, as_is=ids_as_is)
+        given = IdList.read(ids, ids_file, as_is=ids_as_is)
     run_forget(
-        folders, wanted, ignore_missing=ignore_missing, yes=yes, dry_run=dry_run, as_json=as_json
+        folders, given, ignore_missing=ignore_missing, yes=yes, dry_run=dry_run, as_json=as_json
     )
 
 

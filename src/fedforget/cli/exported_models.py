@@ -23,6 +23,26 @@ Columns = dict[str, npt.NDArray[Any]]
 
 def columns_of_csv(path: Path, features: list[str]) -> Columns:
     """The features' columns of a CSV file, as far as they are there."""
+    names, rows = _csv(path)
+    short = next((at for at, row in enumerate(rows, 1) if len(row) != len(names)), None)
+    if short is not None:
+        raise IncomingFileError(
+            f"{path} does not have as many cells in row {short} as in its first line"
+        )
+    return {
+        name: _numbers(path, name, [row[names.index(name)] for row in rows])
+        for name in features
+        if name in names
+    }
+
+
+def names_in_csv(path: Path) -> list[str]:
+    """The names of all columns of a CSV file."""
+    return _csv(path)[0]
+
+
+def _csv(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns, and the rows below them."""
     try:
         rows = list(csv.reader(io.StringIO(read_text(path, MAX_JSON_BYTES), newline="")))
     except csv.Error as error:
@@ -31,17 +51,7 @@ def columns_of_csv(path: Path, features: list[str]) -> Columns:
     if not rows:
         raise IncomingFileError(f"{path} is empty")
     # A name that a spreadsheet would take for a formula is written with a quote before it.
-    names = [name[1:] if name[:1] == "'" else name for name in rows[0]]
-    short = next((at for at, row in enumerate(rows[1:], 1) if len(row) != len(names)), None)
-    if short is not None:
-        raise IncomingFileError(
-            f"{path} does not have as many cells in row {short} as in its first line"
-        )
-    return {
-        name: _numbers(path, name, [row[names.index(name)] for row in rows[1:]])
-        for name in features
-        if name in names
-    }
+    return [name[1:] if name[:1] == "'" else name for name in rows[0]], rows[1:]
 
 
 def _numbers(path: Path, name: str, cells: list[str]) -> npt.NDArray[Any]:
@@ -66,5 +76,17 @@ def columns_of_parquet(path: Path, features: list[str]) -> Columns:
             table = file.read(columns=names)
         table.validate(full=True)
         return {name: table.column(name).to_numpy() for name in names}
+    except (pa.ArrowException, OSError) as error:
+        raise IncomingFileError(f"{path} cannot be read: {error}") from None
+
+
+def names_in_parquet(path: Path) -> list[str]:
+    """The names of all columns of a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(pa.py_buffer(read_bytes(path, MAX_JSON_BYTES))) as file:
+            return [str(name) for name in file.schema_arrow.names]
     except (pa.ArrowException, OSError) as error:
         raise IncomingFileError(f"{path} cannot be read: {error}") from None

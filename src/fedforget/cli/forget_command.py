@@ -11,6 +11,7 @@ import typer
 
 from fedforget.cli.console import ask, console, listed, messages, number_of, plain_errors, safe
 from fedforget.cli.console import show as show_result
+from fedforget.cli.given_files import IdList
 from fedforget.errors import FedforgetError
 from fedforget.parties.client_party import Forgotten, open_client
 from fedforget.parties.errors import ClientError
@@ -28,7 +29,7 @@ class Answer:
 
 def run_forget(
     folders: Sequence[Path],
-    ids: Sequence[str],
+    given: IdList,
     *,
     ignore_missing: bool,
     yes: bool,
@@ -36,15 +37,27 @@ def run_forget(
     as_json: bool,
 ) -> None:
     """Forget ids at one client or at several, and say what that did."""
+    ids = given.ids
+    with plain_errors():
+        given.check_some()
     if len(folders) == 1:
         with plain_errors():
-            answer = _at_one(folders[0], ids, ignore_missing, yes, dry_run, as_json)
+            answer = _at_one(folders[0], given, ignore_missing, yes, dry_run, as_json)
         result = _plain(answer, ignore_missing, dry_run)
-        show_result(result, as_json, lambda: _in_words(answer, ignore_missing, dry_run))
+
+        def of_one() -> None:
+            if ids:
+                _in_words(answer, ignore_missing, dry_run)
+            else:
+                console.print(safe(given.nothing), soft_wrap=True)
+
+        show_result(result, as_json, of_one)
         return
     with plain_errors():
         _check_several(folders, ignore_missing)
         plans = [_tried(folder, ids, dry_run=True) for folder in folders]
+        if not any(one.done is not None and one.done.held for one in plans):
+            given.check_one_per_line()
         if not dry_run:
             _ask_for(plans, yes, as_json)
     answers = plans if dry_run else [_tried(folder, ids, dry_run=False) for folder in folders]
@@ -59,7 +72,9 @@ def run_forget(
     }
 
     def in_words() -> None:
-        for one in answers:
+        if not ids:
+            console.print(safe(given.nothing), soft_wrap=True)
+        for one in answers if ids else [one for one in answers if one.error is not None]:
             console.print(f"[bold]{safe(one.folder)}[/]", soft_wrap=True)
             if one.error is None:
                 _in_words(one, True, dry_run)
@@ -101,7 +116,7 @@ def _check_several(folders: Sequence[Path], ignore_missing: bool) -> None:
 
 def _at_one(
     folder: Path,
-    ids: Sequence[str],
+    given: IdList,
     ignore_missing: bool,
     yes: bool,
     dry_run: bool,
@@ -109,7 +124,10 @@ def _at_one(
 ) -> Answer:
     _check_directory(folder)
     with open_client(folder) as party:
+        ids = given.ids
         plan = party.forget(ids, dry_run=True, ignore_missing=ignore_missing)
+        if not plan.held:
+            given.check_one_per_line()
         if dry_run or not plan.records:
             return Answer(folder, party.name, plan)
         if not yes:

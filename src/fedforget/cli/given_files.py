@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,7 +13,12 @@ import typer
 
 from fedforget.arrays import Floats, Ints
 from fedforget.cli.console import console, messages, safe, show
-from fedforget.cli.exported_models import columns_of_csv, columns_of_parquet
+from fedforget.cli.exported_models import (
+    columns_of_csv,
+    columns_of_parquet,
+    names_in_csv,
+    names_in_parquet,
+)
 from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
@@ -20,7 +27,7 @@ from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.sources.alike import trouble_with
 from fedforget.parties.version_store import FILE as CURRENT
 from fedforget.parties.version_store import earlier_file
-from fedforget.text import json_text
+from fedforget.text import json_text, visible
 
 MAX_BYTES_OF_IDS = 1 << 30
 
@@ -102,6 +109,55 @@ def _salt(text: str) -> bytes:
         raise FedforgetError("the salt must be hexadecimal, as it was handed out") from None
 
 
+@dataclass(frozen=True)
+class IdList:
+    """Ids that a command is given, one by one and in a file.
+
+    ``lines`` are those of the file whose form may be doubted, ``file`` is what it is called.
+    """
+
+    ids: list[str]
+    lines: list[str]
+    file: str | None
+
+    @classmethod
+    def read(cls, ids: list[str] | None, file: str | None, *, as_is: bool) -> IdList:
+        """Read the file, which is standard input where it is called ``-``."""
+        for one in [] if as_is else ids or []:
+            trouble = trouble_with(one)
+            if trouble is not None:
+                raise FedforgetError(
+                    f"--ids {visible(one)!r} {trouble}. Ids are taken as they are, so another"
+                    " record may be meant: mend it, or add --ids-as-is if it is right; nothing was"
+                    " forgotten"
+                )
+        if file is None:
+            return cls(list(ids or []), [], None)
+        lines = read_ids(sys.stdin if file == "-" else Path(file), as_is=as_is)
+        name = "standard input" if file == "-" else file
+        return cls([*(ids or []), *lines], [] if as_is else lines, name)
+
+    @property
+    def nothing(self) -> str:
+        """What is said where a file names nobody."""
+        return f"No ids in {self.file}: nothing to forget."
+
+    def check_some(self) -> None:
+        """Refuse a command that was given neither ids nor a file."""
+        if self.file is None and not self.ids:
+            raise FedforgetError("no ids were given (--ids, --ids-file); nothing was forgotten")
+
+    def check_one_per_line(self) -> None:
+        """Refuse a table of which no line is held: somebody meant one of its columns."""
+        for sign, name in ((",", "commas"), (";", "semicolons")):
+            if 2 * sum(sign in line for line in self.lines) > len(self.lines):
+                raise FedforgetError(
+                    f"{self.file}: none of its lines is held here, and most of them have {name}:"
+                    " each line must be one id, without other columns. Give the ids alone, or add"
+                    " --ids-as-is if these are ids; nothing was forgotten"
+                )
+
+
 def read_ids(source: Path | TextIO, *, as_is: bool = False) -> list[str]:
     """Ids, one per line, as they are; empty lines are passed over.
 
@@ -141,6 +197,18 @@ def read_centroids(path: Path, features: list[str]) -> Floats:
     return np.column_stack([columns[name].astype(np.float64) for name in features])
 
 
+def read_model(path: Path, features: list[str]) -> Floats:
+    """Centroids of exactly these features; a table with other columns is no model, but data."""
+    centres = read_centroids(path, features)
+    others = [name for name in _names_in(path) if name not in (*features, SIZES, NUMBERS)]
+    if others:
+        raise FedforgetError(
+            f"{path} does not hold centroids of these features alone: {visible(others[0])!r} is"
+            " none of them. Give a file that server model has written"
+        )
+    return centres
+
+
 def features_in(path: Path, features: list[str]) -> list[str]:
     """Those of the features that a file of centroids has, whatever it holds of them."""
     found = _read_columns(path, features)
@@ -149,6 +217,7 @@ def features_in(path: Path, features: list[str]) -> list[str]:
 
 SIZES = "size"
 """The column with the clusters' numbers of records, unless a feature has this name."""
+
 NUMBERS = "cluster"
 """The column with the clusters' numbers, in models that are numbered like an earlier one."""
 
@@ -184,6 +253,20 @@ def _read_columns(path: Path, names: list[str]) -> dict[str, npt.NDArray[Any]]:
         if isinstance(error.__context__, FileNotFoundError):
             raise FedforgetError(f"{path}: there is no such file") from None
         raise FedforgetError(f"{path} does not hold centroids: {error}") from None
+
+
+def _names_in(path: Path) -> list[str]:
+    """The names of all columns of a file that could be read."""
+    match path.suffix.lower():
+        case ".npz":
+            with open_npz(path) as file:
+                return list(file)
+        case ".csv":
+            return names_in_csv(path)
+        case ".parquet":
+            return names_in_parquet(path)
+        case _:
+            return list(read_json(path))
 
 
 def _columns_of(path: Path, content: Any, features: list[str]) -> dict[str, npt.NDArray[Any]]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedforget.cli.console import console, plain_errors, safe, show
-from fedforget.cli.given_files import read_centroids, read_numbers
+from fedforget.cli.given_files import read_model, read_numbers
 from fedforget.cli.numbering import Changed, Earlier
-from fedforget.cli.words import write_table
+from fedforget.cli.words import TABLES, check_ending, write_table
 from fedforget.parties.client_party import open_client
 
 
@@ -26,10 +26,12 @@ def write_labels(
 ) -> None:
     """Write the labels; with ``like``, say how far clusters moved and who has another number."""
     changed: Changed | None = None
+    with plain_errors():
+        check_ending(out, *TABLES, ".h5ad")
     with plain_errors(), open_client(folder) as party:
         federation = party.joined()
         names = federation.feature_names
-        centres = read_centroids(model, names)
+        centres = read_model(model, names)
         numbers = read_numbers(model, len(centres), names)
         ids, places = party.labels(party.config.grid.to_clustered(centres))
         if like is not None:

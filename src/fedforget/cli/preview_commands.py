@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from fedforget.cli.console import console, number_of, plain_errors, safe, show
+from fedforget.cli.words import check_ending
 from fedforget.errors import FedforgetError
 from fedforget.incoming import read_json
 from fedforget.parties.client_party import ClientParty, open_client
@@ -22,6 +23,8 @@ COLUMNS = 6
 def show_preview(folder: Path, out: Path | None, as_json: bool) -> None:
     """Print a preview; with ``out``, write it for its owner alone, too."""
     with plain_errors():
+        if out is not None:
+            check_ending(out, ".json")
         with open_client(folder) as party:
             found, result = _looked_at(party)
             name, policy = party.name, party.policy
@@ -52,6 +55,8 @@ def show_preview(folder: Path, out: Path | None, as_json: bool) -> None:
             console.print(command, style="dim", soft_wrap=True)
         elif found.verdict.goes:
             console.print("[bold green]The policy allows it.[/]")
+        if out is not None:
+            console.print(f"Written to [bold]{safe(out)}[/bold]", soft_wrap=True)
 
     show(result, as_json, in_words)
 
@@ -65,8 +70,18 @@ def approve_report(folder: Path, digest: str | None, previewed: Path | None, as_
             if previewed is not None:
                 digest = _digest_of(previewed, _looked_at(party)[1])
             party.approve(str(digest))
-    result = {"approved": digest}
-    show(result, as_json, lambda: console.print("[bold green]Approved.[/]"))
+            asked = party.policy.approval
+
+    def in_words() -> None:
+        console.print("[bold green]Approved.[/]")
+        if not asked:
+            console.print(
+                "No approval is asked for here: rounds take reports without one, unless policy.toml"
+                " says approval = true.",
+                soft_wrap=True,
+            )
+
+    show({"approved": digest, "needs_approval": asked}, as_json, in_words)
 
 
 def _looked_at(party: ClientParty) -> tuple[Preview, dict[str, Any]]:

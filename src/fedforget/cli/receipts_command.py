@@ -15,7 +15,7 @@ from fedforget.parties.client_party import WrittenReceipt, open_client
 def show_requests(folder: Path, as_json: bool) -> None:
     """List the requests of a client, with their salts."""
     with plain_errors(), open_client(folder) as party:
-        found = party.requests()
+        found, waits = party.requests(), party.waits_for_approval()
 
     def in_words() -> None:
         for one in found:
@@ -27,8 +27,14 @@ def show_requests(folder: Path, as_json: bool) -> None:
                 console.print(f"  salt [bold]{safe(one['salt'])}[/bold]")
         if not found:
             console.print("No request waits, and every receipt was written out.")
+        if waits:
+            console.print(
+                "What the next round would take waits for client approve, as policy.toml asks; so"
+                " do requests.",
+                soft_wrap=True,
+            )
 
-    show({"requests": found}, as_json, in_words)
+    show({"requests": found, "waits_for_approval": waits}, as_json, in_words)
 
 
 def show_receipts(folder: Path, out: Path | None, as_json: bool) -> None:

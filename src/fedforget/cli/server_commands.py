@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -36,6 +37,7 @@ from fedforget.cli.page_options import (
 )
 
 if TYPE_CHECKING:
+    from fedforget.parties.federation_file import FederationFile
     from fedforget.parties.joined import Joined
     from fedforget.parties.membership_file import MembershipDocument
 
@@ -48,6 +50,26 @@ _TWO = (
 
 Folder = Annotated[Path, typer.Argument(help="The server's directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+_OPTION = re.compile(r"^draft(?:, line \d+)?: ((?:model|protocol|disclosure)\.(\w+)|\S+)")
+
+
+def _check_options(draft: FederationFile) -> None:
+    """Every check of the format; there is no file yet, so options are named and no lines."""
+    from fedforget.parties.federation_file import FederationFileError
+
+    def option(found: re.Match[str]) -> str:
+        path, key = found.groups()
+        if key is None:
+            return path
+        name = "clusters" if key == "n_clusters" else key.replace("_", "-")
+        return f"--{name} ({path})"
+
+    try:
+        type(draft).parse(draft.text(), "draft")
+    except FederationFileError as error:
+        raise FederationFileError(_OPTION.sub(option, str(error))) from None
 
 
 @app.command()
@@ -180,7 +202,7 @@ def init(
             features=filled,
             disclosure=rules,
         )
-        FederationFile.parse(draft.text(), "the federation file")  # every check of the format
+        _check_options(draft)
         federation = ServerParty.create(folder, draft)
     path = folder / "federation.toml"
     warnings = [_TWO] * (minimum == 2) + warnings_of(rules, step)

@@ -17,6 +17,7 @@ from fedforget.parties.times import ClientTimes, Limits, Times, client_times, se
 from fedforget.wall_clock import stamp, time_since, utc_now
 
 UNKNOWN = "unknown"
+WAITS = "waits for client approve; rounds go on with what was counted last"
 MOST_DAYS = 36500
 """The calendar ends, and no due date can lie beyond it."""
 
@@ -52,10 +53,13 @@ def show_client(folder: Path, asked: Asked) -> None:
             status = party.status()
             times = client_times(party, utc_now(), asked.limits)
             least = 1 if party.federation is None else party.reporting.rules.min_cell
+            waits = party.waits_for_approval()
         if asked.metrics is not None:
             gauges = client_metrics(status, times, least)
             write_metrics(asked.metrics, gauges, private=_is_in(asked.metrics, folder))
-    _show(status, times, _client_words(times), asked)
+    # Metrics are read by others, who are not to know this.
+    words = ({"approval": WAITS} if waits else {}) | _client_words(times)
+    _show(status, times, words, asked, waits_for_approval=waits)
 
 
 def show_server(folder: Path, asked: Asked) -> None:
@@ -72,7 +76,11 @@ def show_server(folder: Path, asked: Asked) -> None:
     _show(status, times, _words(times), asked)
 
 
-def _show(status: dict[str, Any], times: Times, words: dict[str, Any], asked: Asked) -> None:
+def _show(
+    status: dict[str, Any], times: Times, words: dict[str, Any], asked: Asked, **more: Any
+) -> None:
+    """A status in words, or for scripts with ``more`` that the words say in their own way."""
+
     def in_words() -> None:
         console.print(table_of(status | words))
         for one in times.failed:
@@ -82,7 +90,7 @@ def _show(status: dict[str, Any], times: Times, words: dict[str, Any], asked: As
         for late in times.overdue:
             console.print(f"[bold red]Overdue:[/] {safe(late.text)}", soft_wrap=True)
 
-    show(status | times.plain(), asked.as_json, in_words)
+    show(status | times.plain() | more, asked.as_json, in_words)
     if asked.check and times.overdue:
         raise typer.Exit(1)
 

@@ -9,6 +9,7 @@ import typer
 from fedforget.cli.console import console, number_of, plain_errors, progress_bar, safe, show
 from fedforget.cli.source_options import words_of
 from fedforget.parties.client_party import open_client
+from fedforget.parties.sources.reader import told_otherwise
 from fedforget.parties.sync import Synced, SyncRules
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ _WORDS = {"added": "learnt", "changed": "replaced", "removed": "forgotten", "kep
 
 def run_sync(folder: Path, given: GivenSource, rules: SyncRules, as_json: bool) -> None:
     """Make a client's records equal to a source, and say what that did."""
-    with plain_errors(), open_client(folder) as party:
+    nothing = told_otherwise("nothing was changed")
+    with plain_errors(), open_client(folder) as party, nothing:
         source = given.open(party.joined())
         with progress_bar("Comparing", None, quiet=as_json) as bar:
             task = bar.task_ids[0]

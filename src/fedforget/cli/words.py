@@ -18,6 +18,9 @@ from fedforget.errors import FedforgetError
 from fedforget.parties.folders import writing_private
 
 Columns = dict[str, npt.NDArray[Any]]
+TABLES = (".csv", ".json", ".npz", ".parquet")
+"""The endings of tables that commands write."""
+
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -55,12 +58,17 @@ def fewer_in_words(wanted: Sequence[int], most: int) -> str:
     return f"{found}: the sum has no more different points."
 
 
+def check_ending(path: Path, *endings: str) -> None:
+    """Refuse a file to be written whose name does not end in one of some endings."""
+    if path.suffix.lower() not in endings:
+        known = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
+        raise FedforgetError(f"{path}: the file name must end in {known}")
+
+
 def write_table(path: Path, columns: dict[str, Any]) -> None:
     """Columns as CSV, JSON, npz or Parquet, as the file's ending says; for its owner alone."""
-    writers = {".csv": _csv, ".json": _json, ".npz": _npz, ".parquet": _parquet}
-    writer = writers.get(path.suffix.lower())
-    if writer is None:
-        raise FedforgetError(f"{path}: the file name must end in .csv, .json, .npz or .parquet")
+    check_ending(path, *TABLES)
+    writer = dict(zip(TABLES, (_csv, _json, _npz, _parquet), strict=True))[path.suffix.lower()]
     with writing_private(path) as file:
         writer(file, {name: np.asarray(column) for name, column in columns.items()})
 

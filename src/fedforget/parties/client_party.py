@@ -360,13 +360,13 @@ class ClientParty:
     def forget(self, ids: Any, *, dry_run: bool = False, ignore_missing: bool = False) -> Forgotten:
         """Erase records; when this returns they are gone, and the change waits for a round.
 
-        With ``ignore_missing`` ids may be given that are not held, and ids may be given twice; a
-        call that finds none of them changes nothing.
+        With ``ignore_missing`` ids may be given that are not held, and ids may be given twice, or
+        none at all; a call that finds none of them changes nothing.
         """
         self.joined()
         wanted = _parsed(ids).tolist()
         named = dict(zip(encoded_ids(wanted), wanted, strict=True))
-        if not named:
+        if not named and not ignore_missing:
             raise UnknownIdError("no ids were given; nothing was forgotten")
         again = _given_again(encoded_ids(wanted))
         if again and not ignore_missing:
@@ -689,7 +689,8 @@ class ClientParty:
     @property
     def reporting(self) -> Configuration:
         """The public parameters with the rules that this site's policy makes stricter."""
-        return replace(self.config, rules=self.policy.rules(self.joined()))
+        rules = self.policy.rules(self.joined())
+        return replace(self.config, rules=rules)
 
     def cells(self) -> Cells:
         """The clusters that the client reports, under the rules of the federation and the site."""
@@ -710,8 +711,9 @@ class ClientParty:
 
     def preview(self) -> Preview:
         """What the next round would take, beside what was counted last."""
+        federation = self.joined()
         self._held.check_they_fit()
-        federation, ledger = self.joined(), self.ledger()
+        ledger = self.ledger()
         clusters = self.reportable()
         config = self.reporting
         cells, reported = config.cells_of(clusters), config.histogram_of(clusters)
@@ -725,6 +727,20 @@ class ClientParty:
         dissolved = int((clusters.sizes > 0).sum()) - int((cells.sizes > 0).sum())
         records = int(clusters.sizes.sum())
         return Preview(records, smallest, dissolved, reported, ledger.base, verdict)
+
+    def waits_for_approval(self) -> bool:
+        """Whether this site's policy keeps a changed report, or a request, from the next round.
+
+        This is for the site itself: nothing that leaves it may depend on it.
+        """
+        ledger = self.stored_ledger()
+        if self.federation is None or ledger is None or not self.policy.approval:
+            return False
+        if ledger.leaving is not None or ledger.left or self._held.wait():
+            return False
+        found = self.preview()
+        waits = found.reported != found.counted or bool(self.store.requests())
+        return waits and not found.verdict.approved
 
     def approve(self, digest: str) -> None:
         """Approve what was previewed; it must still be what a round would take."""

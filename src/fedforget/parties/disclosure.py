@@ -90,7 +90,7 @@ def warnings_of(part: DisclosurePart, step: float) -> list[str]:
     product = step * part.min_cell
     if product < LEAST_PRODUCT:
         warnings.append(
-            f"the step times the least cell is {product:.2g}, below {LEAST_PRODUCT:g}: when one"
+            f"the step times the least cell is {product:.12g}, below {LEAST_PRODUCT:g}: when one"
             " record is forgotten, the change of the sum can locate it to about that part of each"
             " feature's range. A larger --step or --min-cell hides it better."
         )

@@ -23,6 +23,9 @@ _ENDINGS = ("", ".new", "-journal", "-wal", "-shm")
 """Of a file, of one being written, and of what SQLite puts beside it."""
 
 
+_FILES = ("policy.toml",)
+"""What people put into a directory, and never is a directory itself."""
+
 _SQLITE = b"SQLite format 3\0"
 """So every SQLite file begins."""
 
@@ -92,6 +95,8 @@ def check_private(folder: Path) -> None:
         if stat.S_ISLNK(mode):
             # What it leads to may change, and nobody looks there.
             raise FolderError(f"{path} is a link; there must be no links in {folder}")
+        if path.name in _FILES and path.parent == folder and stat.S_ISDIR(mode):
+            raise FolderError(f"{path} is a directory, and must be a file: remove or replace it")
         if mode & 0o077:
             wanted = "700" if path.is_dir() else "600"
             raise FolderError(

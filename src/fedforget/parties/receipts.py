@@ -53,6 +53,7 @@ SUPPRESSED = (
     "a keyed digest of each id is kept on the client's suppression list, so that an old export"
     " does not bring the records back unnoticed"
 )
+_UNCHANGED = "what is published did not change; the sum may have"
 NOT_SUPPRESSED = "the client keeps no suppression list: an old export can bring the records back"
 
 
@@ -178,7 +179,11 @@ def issue(
 
 @dataclass(frozen=True)
 class Proof:
-    """What a checked receipt proves.  ``remarks`` are what a reader should know besides."""
+    """What a checked receipt proves.  ``remarks`` are what a reader should know besides.
+
+    ``digest_covers_sum`` says whether equal digests of models tell that the sum was the same; where
+    centres are published on a grid, they tell that of the published models alone.
+    """
 
     client: str
     federation: str
@@ -193,6 +198,7 @@ class Proof:
     everything: bool
     remarks: tuple[str, ...]
     not_held: int | None = None
+    digest_covers_sum: bool = False
 
     def sentences(self) -> list[str]:
         """In plain words."""
@@ -210,7 +216,8 @@ class Proof:
         if self.model_before is None:
             lines.append("There was no model before it.")
         elif self.model_before == self.model_after:
-            lines.append("The model before it was the same: no bin of the sum changed.")
+            changed = "no bin of the sum changed" if self.digest_covers_sum else _UNCHANGED
+            lines.append(f"The model before it was the same: {changed}.")
         else:
             lines.append(f"The model before it had the digest {self.model_before}.")
         if self.not_held is not None:
@@ -334,6 +341,7 @@ def _verified(
         everything=receipt.request.digests is None,
         remarks=tuple(_remarks(receipt, before, after, clock)),
         not_held=None if receipt.request.not_held is UNSET else receipt.request.not_held,
+        digest_covers_sum=federation.configuration().published_step is None,
     )
 
 

@@ -37,6 +37,7 @@ _EXACT = 2**53
 _FIRST = re.compile(r"(?P<part>.+)\[:(?P<count>[1-9][0-9]{0,8})\]")
 _MASKED = ("nullable-integer", "nullable-boolean", "nullable-float")
 _NOT_A_TABLE = "its obs is not a table; write it again with a current anndata"
+_NO_NAMES = "its obs lacks the names of the cells; write it again with a current anndata"
 
 Rows = Callable[[int, int], Floats]
 """Values of the rows from one number to another, one column per feature."""
@@ -82,6 +83,8 @@ class AnnDataReader(Reader):
         obs = file.get("obs")
         if not isinstance(obs, h5py.Group) or not isinstance(obs.attrs.get("_index"), str):
             raise TableError(f"{self.name}: {_NOT_A_TABLE}; nothing was imported")
+        if obs.attrs["_index"] not in obs:
+            raise TableError(f"{self.name}: {_NO_NAMES}; nothing was imported")
         return obs
 
     def ids(self, obs: Any) -> RawIds:

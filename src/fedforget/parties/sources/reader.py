@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,7 +72,8 @@ class Reader:
 
     def explained(self, error: Exception) -> str:
         """Why it could not be read, in one line."""
-        return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        text = str(error).strip()
+        return text.splitlines()[0].rstrip(". ") if text else type(error).__name__
 
     def check_columns(self, names: Sequence[str]) -> None:
         """Refuse a source that lacks a column, or has it twice."""
@@ -92,6 +94,26 @@ class Reader:
                 f"{self.name} unpacks to far more than its own size; if it is meant to, save it"
                 f" without compression or in smaller {parts}; nothing was imported"
             )
+
+
+_NOTHING = "nothing was imported"
+
+
+@contextmanager
+def told_otherwise(words: str) -> Iterator[None]:
+    """For whoever reads a source without importing it: ``words`` say what did not happen.
+
+    >>> with told_otherwise("nothing was changed"):
+    ...     raise TableError("t.csv is empty; nothing was imported")
+    Traceback (most recent call last):
+    fedforget.parties.sources.reader.TableError: t.csv is empty; nothing was changed
+    """
+    try:
+        yield
+    except TableError as error:
+        text = str(error).replace(_NOTHING, words)
+        text = text.replace(_NOTHING.capitalize(), words[:1].upper() + words[1:])
+        raise type(error)(text) from None
 
 
 def check_installed(package: str, extra: str, what: str) -> None:

@@ -71,6 +71,12 @@ class TextFormat:
             "".encode(self.encoding)
         except LookupError:
             raise TableError(f"there is no encoding {self.encoding!r}") from None
+        try:
+            codecs.getincrementaldecoder(self.encoding)(errors="replace").decode(b"a")
+        except (UnicodeError, LookupError):
+            raise TableError(
+                f"the encoding {self.encoding!r} is not one of text files: see --encoding"
+            ) from None
 
 
 class TextReader(Reader):
