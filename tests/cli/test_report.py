@@ -411,7 +411,7 @@ def test_the_command_reads_while_a_round_has_the_directories(
     """As a round has them: locked, and in the middle of a change."""
     client = parties.clients[0]
     before = {folder: report_of(folder)[1] for folder in (parties.server, client)}
-    made = re.compile(r"\d\d:\d\d:\d\d UTC|\d+ seconds? ago|\d+ minutes? ago")
+    made = re.compile(r"\d\d:\d\d:\d\d UTC|(\d+ (d|h|min|s) )+ago")
 
     class CutOff(Exception):
         """So that nothing of the change is left."""

@@ -206,12 +206,18 @@ def test_the_estimators_come_with_a_plain_installation() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_clients_status_loads_no_readers_and_no_server() -> None:
-    program = "import sys, fedforget.cli.status_command; print(*sys.modules)"
+def test_a_status_loads_no_readers_and_not_the_other_party() -> None:
+    modules = loaded_by("fedforget.cli.status_command")
+    assert not modules & {f"fedforget.parties.{one}_party" for one in ("client", "server")}
+    modules = loaded_by("fedforget.parties.client_party")
+    assert not modules & {"fedforget.parties.sources.opening", "fedforget.parties.server_party"}
+    assert "fedforget.parties.client_party" not in loaded_by("fedforget.parties.server_party")
+
+
+def loaded_by(module: str) -> set[str]:
+    """All modules that come with one."""
+    program = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
     )
-    found = set(done.stdout.split())
-    parties = "fedforget.parties"
-    assert f"{parties}.client_party" in found
-    assert not found & {f"{parties}.sources.opening", f"{parties}.server_party"}
+    return set(done.stdout.split())
