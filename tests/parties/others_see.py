@@ -23,7 +23,7 @@ from fedforget.parties.server_party import open_server
 _RANDOM = [
     (re.compile(r"\d{4}-\d\d-\d\dT?[ ]?\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00| UTC)?"), "TIME"),
     (re.compile(r"(?<![0-9a-zA-Z.])([0-9a-f]{8}|[0-9a-f]{12,})(?![0-9a-zA-Z])"), "HEX"),
-    (re.compile(r"\b(\d{5} ){3}\d{5}\b"), "FINGERPRINT"),
+    (re.compile(r"\b(\d{5} ){5}\d{5}\b"), "FINGERPRINT"),
     (re.compile(r"\b[0-9]-[0-9a-f]{4,}\b"), "REQUEST"),
     (re.compile(r'"(seconds|advertise|share|masked input|consistency|unmask|commit|who)": '
                 r"[0-9.e-]+"), r'"\1": SECONDS'),

@@ -39,6 +39,9 @@ def run_forget(
     """Forget ids at one client or at several, and say what that did."""
     ids = given.ids
     with plain_errors():
+        if not ids:
+            for folder in folders:
+                _check_directory(folder)
         given.check_some()
     if len(folders) == 1:
         with plain_errors():
@@ -105,8 +108,8 @@ def _check_several(folders: Sequence[Path], ignore_missing: bool) -> None:
         for folder in folders:
             _check_directory(folder)
         raise ClientError(
-            "few ids are held by several clients: add --ignore-missing so that each forgets what it"
-            " holds; nothing was forgotten"
+            "with several directories, add --ignore-missing: each client holds only some of the ids,"
+            " and forgets those; nothing was forgotten"
         )
     places = [folder.resolve() for folder in folders]
     twice = [one for at, one in enumerate(places) if one in places[:at]]
