@@ -108,8 +108,8 @@ def _check_several(folders: Sequence[Path], ignore_missing: bool) -> None:
         for folder in folders:
             _check_directory(folder)
         raise ClientError(
-            "with several directories, add --ignore-missing: each client holds only some of the ids,"
-            " and forgets those; nothing was forgotten"
+            "with several directories, add --ignore-missing: each client holds only some of the"
+            " ids, and forgets those; nothing was forgotten"
         )
     places = [folder.resolve() for folder in folders]
     twice = [one for at, one in enumerate(places) if one in places[:at]]
