@@ -460,6 +460,7 @@ def starting(run: Run) -> str:
         "demo, again": "`fedforget demo`, again",
     }
     later = {
+        "python -c pass": "`python -c pass`, for comparison",
         "client status": "`fedforget client status`",
         "server status": "`fedforget server status`",
         "verify": "`fedforget verify`",
@@ -602,6 +603,11 @@ CLAIMS = [
         "README.md",
         rf"the paper has 1\.14\) \| {NUMBER}",
         _of("quality", "lloyd, 1 K", "induced", lambda x: f"{x:.3f}"),
+    ),
+    Claim(
+        "README.md",
+        r"a hospital's client: ([\d,]+ MB)",
+        _of("size", "core", "megabytes", lambda x: f"{whole(x)} MB"),
     ),
     Claim(
         "docs/replay.md",
