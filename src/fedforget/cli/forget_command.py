@@ -39,7 +39,8 @@ def run_forget(
     """Forget ids at one client or at several, and say what that did."""
     ids = given.ids
     with plain_errors():
-        if not ids:
+        # Of several clients, one that cannot be asked does not keep the others from forgetting.
+        if not (ids and ignore_missing and len(folders) > 1):
             for folder in folders:
                 _check_directory(folder)
         given.check_some()
@@ -105,8 +106,6 @@ def _check_directory(folder: Path) -> None:
 
 def _check_several(folders: Sequence[Path], ignore_missing: bool) -> None:
     if not ignore_missing:
-        for folder in folders:
-            _check_directory(folder)
         raise ClientError(
             "with several directories, add --ignore-missing: each client holds only some of the"
             " ids, and forgets those; nothing was forgotten"
@@ -125,7 +124,6 @@ def _at_one(
     dry_run: bool,
     as_json: bool,
 ) -> Answer:
-    _check_directory(folder)
     with open_client(folder) as party:
         ids = given.ids
         plan = party.forget(ids, dry_run=True, ignore_missing=ignore_missing)
