@@ -13,14 +13,12 @@ from numba.np.arrayobj import make_array
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
+from fedforget.clustering.replay.state import LINE
 from fedforget.compilation import helper, inlined
 
 SINGLE = 2.0**-23
 """Twice the unit roundoff of single precision."""
 
-
-LINE = 16
-"""Numbers in single precision per cache line."""
 
 UNDERFLOW = 2.0**-130
 """More than the errors of tiny numbers in single precision, whose last bit is worth 2^-149."""
@@ -76,7 +74,7 @@ def _fetch_line(typing_context: Any, numbers: Any, place: Any) -> Any:
 @helper
 def fetch(numbers):
     """Ask for the cache lines of an array in single precision that will be read soon."""
-    for i in range(0, numbers.shape[0], LINE):
+    for i in range(0, numbers.shape[0], LINE // 4):
         _fetch_line(numbers, i)
 
 

@@ -111,7 +111,7 @@ _OWN = (
     "current", "roundings", "charges", "places", "gathered", "gathered_lengths", "block",
     "products", "vectors", "norms", "errors", "left", "path", "travelled", "spans",
     "lefts", "rivals", "bounds", "measured_on", "owners", "farthest", "factors",
-    "nearest", "near", "other", "measured", "one", "two",
+    "nearest", "near", "other", "measured",
 )  # fmt: skip
 """The working memory of margins."""
 
@@ -228,7 +228,6 @@ class Replay(Generic[Draws, Result]):
             sizes,
             rows=1,
             known=known,
-            apart=0 if by_products else sizes.features,
             together=sizes.slots if by_products else 0,
             block=BLOCK_OF_PRODUCTS if by_products else 0,
         )
@@ -276,7 +275,7 @@ class Replay(Generic[Draws, Result]):
         points = table_of(self.points)
         if self.margins is not None:
             kept = self.margins
-            set_features(points, kept.features, kept.coordinates, kept.lengths)
+            set_features(points, np.empty((0, 1), dtype=np.float64), kept.coordinates, kept.lengths)
         if self.estimates is not None:
             nothing = np.empty((0, 1), dtype=np.float32)
             set_features(points, self.estimates.features, nothing, nothing[:, 0].copy())
@@ -399,7 +398,7 @@ class Replay(Generic[Draws, Result]):
 
     def _library_threads(self) -> AbstractContextManager[Any]:
         """Let products of matrices use the cores that threads of our own leave."""
-        if self.margins is None or not len(self.margins.coordinates):
+        if self.margins is None or not len(self.margins.block):
             return nullcontext()
         return blas_threads(max(1, self.task.n_threads // max(1, len(self._crew))))
 

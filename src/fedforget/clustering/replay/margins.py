@@ -44,13 +44,10 @@ FEW = 8
 
 @helper
 def add_point_to_margins(points, margins, scratch, slot):
-    """Let the features include a new point's.  OUT: margins, scratch."""
+    """Let the coordinates include a new point's.  OUT: margins, scratch."""
     margins.lengths[slot] = locate_from_origin(points, scratch, slot)
-    for c in range(margins.features.shape[0]):
-        margins.features[c, slot] = scratch.point[c]
-    if margins.coordinates.shape[0] > 0:
-        for c in range(margins.coordinates.shape[1]):
-            margins.coordinates[slot, c] = scratch.point[c]
+    for c in range(margins.coordinates.shape[1]):
+        margins.coordinates[slot, c] = scratch.point[c]
 
 
 @inlined

@@ -17,17 +17,14 @@ from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
     UNDERFLOW,
-    coordinate,
     copy,
     fetch,
     magnitude,
 )
+from fedforget.clustering.replay.lanes import gather, meet_anchors
 from fedforget.clustering.replay.products import multiply
-from fedforget.clustering.replay.state import SLOT_BLOCK, SLOT_TILE
+from fedforget.clustering.replay.state import SLOT_BLOCK
 from fedforget.compilation import helper, inlined, reordering_helper
-
-CACHED = 1 << 19
-"""So many numbers in single precision are taken to stay in a processor's cache."""
 
 ONE_BY_ONE = 4
 """One anchor in so many is multiplied with a point in the time of a product with all of them."""
@@ -35,6 +32,12 @@ ONE_BY_ONE = 4
 AHEAD_OF_BOUNDS = 8
 AHEAD_OF_PRODUCTS = 2
 """How many points before its turn a point's numbers are asked for, so as not to wait for memory."""
+
+
+@inlined
+def takes_products(margins):
+    """Whether features and clusters are so many that points are multiplied with all anchors."""
+    return margins.block.shape[0] > 0
 
 
 @helper
@@ -49,7 +52,7 @@ def set_out_by_margins(margins):
 @helper
 def travel(rows, margins, above, row):
     """Let each centre have travelled from where the row above has it.  OUT: margins."""
-    if margins.coordinates.shape[0] > 0:
+    if takes_products(margins):
         for k in range(margins.travelled.shape[0]):
             step2 = squared_distance(rows.centres[row, k], rows.centres[above, k])
             margins.travelled[k] += np.sqrt(step2) * SCREEN
@@ -87,9 +90,9 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
     errors.squared = errors.estimate + 2.0 * SINGLE * (summary.radius2 + most)
     errors.away = root_of(summary.slack)
     errors.rounding = rounding
-    if margins.coordinates.shape[0] > 0:
+    if takes_products(margins):
         return _measure_by_products(margins, labels, slots, count, anchors, wanted, everyone)
-    _measure_by_features(points, margins, slots, count, anchors, everyone)
+    _measure_by_features(margins, slots, count, anchors)
     return 0
 
 
@@ -103,39 +106,25 @@ def root_of(slack):
 
 
 @helper
-def _measure_by_features(points, margins, slots, count, anchors, everyone):
-    """Measure points one feature after the other.  OUT: margins, slots."""
+def _measure_by_features(margins, slots, count, anchors):
+    """Measure points one feature after the other, block by block.  OUT: margins, slots."""
     n_clusters, d = anchors.shape
     for k in range(n_clusters):
         for c in range(d):
             margins.factors[k, c] = np.float32(-2.0) * anchors[k, c]
         margins.factors[k, d] = margins.norms[k]
     width = _pad(slots, count)
-    # Points that are not neighbours are gathered a tile at a time, which then is in the cache.
-    features, lengths = margins.features, margins.lengths
-    if not everyone:
-        features, lengths = margins.gathered, margins.gathered_lengths
-    for begin in range(0, width, SLOT_TILE):
-        end = min(begin + SLOT_TILE, width)
-        first = begin
-        if not everyone:
-            _gather(points, margins, slots[begin:end])
-            first = 0
-        near, other = margins.near[: end - begin], margins.other[: end - begin]
-        _two_nearest(
-            features,
-            first,
-            margins.factors,
-            near,
-            other,
-            margins.nearest[begin:end],
-            margins.one[: end - begin],
-            margins.two[: end - begin],
-        )
+    for begin in range(0, width, SLOT_BLOCK):
+        end = begin + SLOT_BLOCK
+        gather(margins.coordinates, slots[:width], begin, margins.gathered)
+        nearest = margins.nearest[begin:end]
+        meet_anchors(margins.gathered, margins.factors, margins.near, margins.other, nearest)
+        for j in range(SLOT_BLOCK):
+            margins.gathered_lengths[j] = margins.lengths[slots[begin + j]]
         _margins_of(
-            near,
-            other,
-            lengths[first : first + end - begin],
+            margins.near,
+            margins.other,
+            margins.gathered_lengths,
             np.float32(2.0 * margins.errors.estimate * (1.0 + 1e-6)),
             np.float32(margins.errors.squared),
             np.float32(margins.errors.away * (1.0 + 1e-6)),
@@ -150,93 +139,6 @@ def _pad(slots, count):
     for j in range(count, width):
         slots[j] = slots[0]
     return width
-
-
-@helper
-def _gather(points, margins, slots):
-    """Put the features of some points side by side.  OUT: margins (gathered).
-
-    Where all features do not fit into the cache, a point's are fetched from its values, which are
-    neighbours in memory.
-    """
-    d, capacity = margins.features.shape
-    width = slots.shape[0]
-    for j in range(width):
-        margins.gathered_lengths[j] = margins.lengths[slots[j]]
-    if d * capacity <= CACHED:
-        for c in range(d):
-            source, target = margins.features[c], margins.gathered[c]
-            for j in range(width):
-                # A number that may be negative would count from the end.
-                target[j] = source[np.uint64(slots[j])]
-    else:
-        for j in range(width):
-            for c in range(d):
-                margins.gathered[c, j] = coordinate(points, slots[j], c) - points.base[c]
-
-
-@helper
-def _two_nearest(features, begin, factors, near, other, nearest, one, two):
-    """Estimates of points for their nearest anchor and the next.
-
-    A point's squared length is left out, as it is the same for all.  Two anchors are met at a time.
-    OUT: near, other, nearest; one, two.
-    """
-    d, n = features.shape[0], near.shape[0]
-    end = begin + n
-    for i in range(n):
-        near[i] = np.inf
-        other[i] = np.inf
-    for k in range(0, factors.shape[0], 2):
-        f, g = factors[k], factors[k + 1]
-        norm1, norm2 = f[d], g[d]
-        rest = d % 4
-        if rest == 0:
-            for i in range(n):
-                one[i] = norm1
-                two[i] = norm2
-        elif rest == 1:
-            x0 = features[0, begin:end]
-            f0, g0 = f[0], g[0]
-            for i in range(n):
-                one[i] = norm1 + f0 * x0[i]
-                two[i] = norm2 + g0 * x0[i]
-        elif rest == 2:
-            x0, x1 = features[0, begin:end], features[1, begin:end]
-            f0, f1, g0, g1 = f[0], f[1], g[0], g[1]
-            for i in range(n):
-                one[i] = norm1 + (f0 * x0[i] + f1 * x1[i])
-                two[i] = norm2 + (g0 * x0[i] + g1 * x1[i])
-        else:
-            x0, x1 = features[0, begin:end], features[1, begin:end]
-            x2 = features[2, begin:end]
-            f0, f1, f2, g0, g1, g2 = f[0], f[1], f[2], g[0], g[1], g[2]
-            for i in range(n):
-                one[i] = norm1 + (f0 * x0[i] + (f1 * x1[i] + f2 * x2[i]))
-                two[i] = norm2 + (g0 * x0[i] + (g1 * x1[i] + g2 * x2[i]))
-        for c in range(rest, d, 4):
-            x0, x1 = features[c, begin:end], features[c + 1, begin:end]
-            x2, x3 = features[c + 2, begin:end], features[c + 3, begin:end]
-            f0, f1, f2, f3 = f[c], f[c + 1], f[c + 2], f[c + 3]
-            g0, g1, g2, g3 = g[c], g[c + 1], g[c + 2], g[c + 3]
-            for i in range(n):
-                one[i] += (f0 * x0[i] + f1 * x1[i]) + (f2 * x2[i] + f3 * x3[i])
-                two[i] += (g0 * x0[i] + g1 * x1[i]) + (g2 * x2[i] + g3 * x3[i])
-        first, then = np.int32(k), np.int32(k + 1)
-        for i in range(n):
-            closest, next_, which = near[i], other[i], nearest[i]
-            estimate = one[i]
-            closer = estimate < closest
-            lower = estimate if estimate < next_ else next_
-            next_ = closest if closer else lower
-            closest = estimate if closer else closest
-            which = first if closer else which
-            estimate = two[i]
-            closer = estimate < closest
-            lower = estimate if estimate < next_ else next_
-            other[i] = closest if closer else lower
-            near[i] = estimate if closer else closest
-            nearest[i] = then if closer else which
 
 
 @helper
@@ -421,7 +323,7 @@ def find_rivals(margins, slot):
 
     Returns one of them, or -1 if there is nothing known about the point.
     """
-    if margins.coordinates.shape[0] == 0:
+    if not takes_products(margins):
         return np.int64(-1)
     own, bounds = np.int64(margins.owners[slot]), margins.bounds[slot]
     reach = _reach(margins, slot, own) + margins.errors.away

@@ -185,9 +185,8 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         """Overwrite what is known of records that have gone."""
         self._clear_working_memory()
         if self.margins is not None:
-            self.margins.features[:, slots] = 0.0
-            if len(self.margins.coordinates):
-                self.margins.coordinates[slots] = 0.0
+            self.margins.coordinates[slots] = 0.0
+            if len(self.margins.bounds):
                 for margins in self._margins_of_all():
                     # From its distances to many centres a record could be computed.
                     margins.bounds[slots] = 0.0

@@ -23,8 +23,11 @@ Part = TypeVar("Part", bound=tuple[Any, ...])
 SLOT_BLOCK = 64
 """Slots come in blocks of so many: whole vectors of the machine, and nothing left over."""
 
-SLOT_TILE = 1024
-"""Slots whose margins are taken at once: long loops, and numbers that stay in cache."""
+LINE = 64
+"""Bytes of a cache line."""
+
+LANES = 16
+"""Points side by side in a vector."""
 
 BORDER_BLOCK = 32
 """Lists of points close to a border between clusters come in blocks of so many."""
@@ -50,8 +53,8 @@ class Sizes:
 
     ``slots`` is the room for points, ``ordered`` that for their order, ``rows`` that for
     assignments of all restarts together, ``longest`` that of one restart, ``known`` that for points
-    whose inner products are kept.  ``apart`` features of all points are kept feature by feature, or
-    those of ``together`` slots point by point, of which a ``block`` is multiplied at once.
+    whose inner products are kept.  Where margins are taken from products, distances of
+    ``together`` slots are known together, and a ``block`` of points is multiplied at once.
     """
 
     slots: int
@@ -62,11 +65,10 @@ class Sizes:
     rows: int = 0
     longest: int = 0
     known: int = 0
-    apart: int = 0
     together: int = 0
     block: int = 0
     both: int = 2
-    tile: int = SLOT_TILE
+    tile: int = SLOT_BLOCK
 
     @property
     def border(self) -> int:
@@ -76,6 +78,11 @@ class Sizes:
     @property
     def features_and_weight(self) -> int:
         return self.features + 1
+
+    @property
+    def features_in_lanes(self) -> int:
+        """Features, up to a multiple of the lanes."""
+        return -(-self.features // LANES) * LANES
 
     @property
     def clusters_and_none(self) -> int:
@@ -194,9 +201,8 @@ class Margins(NamedTuple):
     anchor and to the next.  Until its own centre and another one have together moved by as much,
     its label stands.
 
-    features, lengths : the shifted coordinates, feature by feature, and their squared lengths.
-    coordinates : the shifted coordinates point by point, where products with anchors are taken from
-        a ``library``.
+    coordinates, lengths : the shifted coordinates and their squared lengths.
+    library : what products with anchors are taken from, where features and clusters are many.
     anchors, drifts : those of the rows.
     reserves : a point's margin is at least its reserve less what the row has ``spent``.
     rows : of each row what it has ``spent``; the ``cut`` that the margins of all points exceed that
@@ -211,7 +217,7 @@ class Margins(NamedTuple):
     current, roundings : the centres as anchors, and how far they are from them.
     charges : of each cluster, how much margin its points must have.
     places : where points stand on a list.
-    gathered, gathered_lengths : features and lengths of some points, side by side.
+    gathered, gathered_lengths : coordinates and lengths of a block of points, side by side.
     block, products : coordinates of some points, and their products with all anchors.
     vectors, norms : of each anchor its coordinates times -2, and its squared length.
     errors : bounds on the errors of an ``estimate``, of a ``squared`` distance from it, and of how
@@ -227,14 +233,12 @@ class Margins(NamedTuple):
     owners, farthest : the nearest centre of each such point, and an upper bound on its distance
         less what the centre had travelled.
     factors : of each anchor its coordinates times -2 and, last, its squared length.
-    nearest, near, other : of each of these points the nearest anchor, its estimate and the next.
-    measured : the margin of each of these points.
-    one, two : estimates of a tile of points for two anchors.
+    nearest, measured : of each of these points the nearest anchor, and the margin.
+    near, other : estimates of a block of points for their nearest anchors and the next.
     """
 
-    features: Annotated[Any, of(Single, "apart", "slots")]
+    coordinates: Annotated[Any, of(Single, "slots", "features")]
     lengths: Annotated[Any, of(Single, "slots")]
-    coordinates: Annotated[Any, of(Single, "together", "features")]
     library: Annotated[Any, of(LIBRARY)]
     anchors: Annotated[Any, of(Single, "rows", "clusters", "features")]
     drifts: Annotated[Any, of(Real, "rows", "clusters")]
@@ -246,7 +250,7 @@ class Margins(NamedTuple):
     roundings: Annotated[Any, of(Real, "clusters")]
     charges: Annotated[Any, of(Real, "clusters")]
     places: Annotated[Any, of(np.int32, "border")]
-    gathered: Annotated[Any, of(Single, "apart", "tile")]
+    gathered: Annotated[Any, of(Single, "features_in_lanes", "tile")]
     gathered_lengths: Annotated[Any, of(Single, "tile")]
     block: Annotated[Any, of(Single, "block", "features")]
     products: Annotated[Any, of(Single, "block", "clusters")]
@@ -268,8 +272,6 @@ class Margins(NamedTuple):
     near: Annotated[Any, of(Single, "tile")]
     other: Annotated[Any, of(Single, "tile")]
     measured: Annotated[Any, of(Single, "slots")]
-    one: Annotated[Any, of(Single, "tile")]
-    two: Annotated[Any, of(Single, "tile")]
 
 
 class Estimates(NamedTuple):
@@ -408,14 +410,14 @@ def _zeros(size: int) -> UInt8s:
 def allocate(part: type[Part], sizes: Sizes) -> Part:
     """Make the arrays of a part, filled with zeros.
 
-    Each begins with a cache line, as its rows then do.  Memory that is never written to is never
-    taken.
+    Each begins with a cache line, as its rows then do, and has a line behind its end, which may be
+    read.  Memory that is never written to is never taken.
     """
     arrays = {}
     for name, spec in specs(part).items():
         shape = _shape(spec, sizes)
         size = math.prod(shape) * spec.dtype.itemsize
-        buffer = _zeros(size + 64)
-        begin = -buffer.ctypes.data % 64
+        buffer = _zeros(size + 2 * LINE)
+        begin = -buffer.ctypes.data % LINE
         arrays[name] = buffer[begin : begin + size].view(spec.dtype).reshape(shape)
     return part(**arrays)
