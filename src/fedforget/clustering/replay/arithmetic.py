@@ -26,10 +26,10 @@ UNDERFLOW = 2.0**-130
 
 @intrinsic
 def lowest_bit(typing_context: Any, word: Any) -> Any:
-    """The place of the lowest bit that is set, of a word of 32 bits that is not 0."""
+    """The place of the lowest bit that is set, of a word of 32 bits; 32 if there is none."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        zeros = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        zeros = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
         return builder.zext(zeros, ir.IntType(64))
 
     return types.int64(types.uint32), generate

@@ -108,10 +108,10 @@ class Drawn(NamedTuple):
 
 
 _OWN = (
-    "current", "roundings", "charges", "places", "gathered", "gathered_lengths", "block",
+    "current", "roundings", "charges", "places", "gathered", "block",
     "products", "vectors", "norms", "errors", "left", "path", "travelled", "spans",
     "lefts", "rivals", "bounds", "measured_on", "owners", "farthest", "factors",
-    "nearest", "near", "other", "measured",
+    "nearest", "measured",
 )  # fmt: skip
 """The working memory of margins."""
 

@@ -1,7 +1,7 @@
 """Points side by side, one in each lane of the machine's vectors.
 
 LLVM does not find these vectors by itself: it will not turn rows of coordinates into columns, and
-it stores what could stay in registers.  The vectors are those of LLVM, not of a processor, so a
+it stores what could stay in registers.  The vectors are those of LLVM, not of a processor; a
 processor with shorter ones takes several for each.
 """
 
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from fedforget.clustering.replay.arithmetic import fetch_ends
 from fedforget.clustering.replay.state import LANES, SLOT_BLOCK
 from fedforget.compilation import helper
 
@@ -25,6 +23,7 @@ ANCHORS_AT_ONCE = 2
 
 _WORD, _INT, _SINGLE = ir.IntType(64), ir.IntType(32), ir.FloatType()
 _SINGLES, _INTS = ir.VectorType(_SINGLE, LANES), ir.VectorType(_INT, LANES)
+_INFINITE = ir.Constant(_SINGLES, [float("inf")] * LANES)
 
 
 @helper
@@ -34,55 +33,87 @@ def gather(coordinates, slots, begin, tile):
     Whole vectors are read, so behind the last coordinate there has to be room for one.
     OUT: tile, feature by feature, up to a multiple of the lanes.
     """
-    last = slots.shape[0] - 1
-    for j in range(SLOT_BLOCK):
-        fetch_ends(coordinates, np.int64(slots[min(begin + SLOT_BLOCK + j, last)]))
     for j in range(0, SLOT_BLOCK, LANES):
         for c in range(0, coordinates.shape[1], LANES):
             _turn(coordinates, slots, begin + j, c, tile, j)
 
 
 @helper
-def meet_anchors(tile, factors, near, other, nearest):
-    """Estimates of a block of points for their nearest anchor and the next, of equals the first.
+def meet_anchors(tile, factors, twice, pad, away, nearest, margins):
+    """The nearest anchors of a block of points, and margins.
 
-    A point's squared length is left out, as it is the same for all.  Of each anchor there are its
-    coordinates times -2 and, last, its squared length.  OUT: near, other, nearest.
+    Of each anchor there are its coordinates times -2 and, last, its squared length.  Estimates
+    leave out a point's squared length, as it is the same for all.  ``twice`` is taken from their
+    difference, ``pad`` added to a squared distance, and ``away`` taken from the margin, for errors.
+    OUT: nearest, margins.
     """
     for begin in range(0, SLOT_BLOCK, VECTORS_AT_ONCE * LANES):
-        _two_nearest(tile, begin, factors, near, other, nearest)
+        _meet(tile, begin, factors, twice, pad, away, nearest, margins)
 
 
-def _constant(number: int) -> Any:
-    return ir.Constant(_WORD, number)
+class _Code:
+    """Writes the code of an intrinsic whose arguments are arrays and numbers."""
 
+    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        self.builder = builder
+        self.none = context.get_dummy_value()
+        self._arrays = {
+            place: make_array(kind)(context, builder, argument)
+            for place, (kind, argument) in enumerate(zip(signature.args, arguments, strict=True))
+            if isinstance(kind, types.Array)
+        }
 
-def _everywhere(builder: Any, number: Any) -> Any:
-    """A vector of one number."""
-    vector = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
-    first = builder.insert_element(vector, number, ir.Constant(_INT, 0))
-    return builder.shuffle_vector(first, first, ir.Constant(_INTS, [0] * LANES))
+    def length(self, array: int, axis: int) -> Any:
+        return self.builder.extract_value(self._arrays[array].shape, axis)
 
+    def plus(self, word: Any, number: int) -> Any:
+        return self.builder.add(word, ir.Constant(_WORD, number))
 
-def _vector_at(builder: Any, place: Any, kind: Any = _SINGLES) -> Any:
-    return builder.bitcast(place, kind.as_pointer())
+    def entry(self, array: int, *index: Any) -> Any:
+        """The address of an entry of an array."""
+        place = index[0]
+        for axis, number in enumerate(index[1:], 1):
+            place = self.builder.add(self.builder.mul(place, self.length(array, axis)), number)
+        return self.builder.gep(self._arrays[array].data, [place])
 
+    def load(self, place: Any) -> Any:
+        """The vector that begins at an address."""
+        return self.builder.load(self.builder.bitcast(place, _SINGLES.as_pointer()), align=4)
 
-def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """A square of vectors, transposed: halves, quarters, ... across the diagonal change places."""
-    rows, size = rows.copy(), LANES // 2
-    lanes = range(LANES)
-    while size:
-        # Lanes of the second of two vectors count on from those of the first.
-        upper = [lane if not lane & size else LANES + lane - size for lane in lanes]
-        lower = [lane + size if not lane & size else LANES + lane for lane in lanes]
-        for i in range(LANES):
-            if not i & size:
+    def store(self, vector: Any, place: Any) -> None:
+        self.builder.store(vector, self.builder.bitcast(place, vector.type.as_pointer()), align=4)
+
+    def everywhere(self, number: Any) -> Any:
+        """A vector of one number."""
+        vector = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
+        first = self.builder.insert_element(vector, number, ir.Constant(_INT, 0))
+        return self.builder.shuffle_vector(first, first, ir.Constant(_INTS, [0] * LANES))
+
+    def variables(self, value: Any) -> list[Any]:
+        """One variable for each of the vectors at once."""
+        return [cgutils.alloca_once_value(self.builder, value) for _ in range(VECTORS_AT_ONCE)]
+
+    def lower(self, one: Any, two: Any) -> Any:
+        return self.builder.select(self.builder.fcmp_ordered("<", one, two), one, two)
+
+    def root(self, vector: Any) -> Any:
+        kind = ir.FunctionType(_SINGLES, [_SINGLES])
+        routine = self.builder.module.declare_intrinsic(f"llvm.sqrt.v{LANES}f32", (), kind)
+        return self.builder.call(routine, [vector])
+
+    def transposed(self, rows: list[Any]) -> list[Any]:
+        """A square of vectors; halves, quarters, ... across the diagonal change places."""
+        rows, size, lanes = rows.copy(), LANES // 2, range(LANES)
+        while size:
+            # Lanes of the second of two vectors count on from those of the first.
+            upper = [lane if not lane & size else LANES + lane - size for lane in lanes]
+            lower = [lane + size if not lane & size else LANES + lane for lane in lanes]
+            for i in (i for i in lanes if not i & size):
                 pair = rows[i], rows[i + size]
-                rows[i] = builder.shuffle_vector(*pair, ir.Constant(_INTS, upper))
-                rows[i + size] = builder.shuffle_vector(*pair, ir.Constant(_INTS, lower))
-        size //= 2
-    return rows
+                rows[i] = self.builder.shuffle_vector(*pair, ir.Constant(_INTS, upper))
+                rows[i + size] = self.builder.shuffle_vector(*pair, ir.Constant(_INTS, lower))
+            size //= 2
+        return rows
 
 
 @intrinsic
@@ -92,89 +123,78 @@ def _turn(
     """Let ``tile[feature + f, lane + i]`` be ``rows[slots[first + i], feature + f]``; OUT: tile."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def array(place: int) -> Any:
-            return make_array(signature.args[place])(context, builder, arguments[place])
-
-        def entry(matrix: Any, row: Any, column: Any) -> Any:
-            width = builder.extract_value(matrix.shape, 1)
-            place = builder.gep(matrix.data, [builder.add(builder.mul(row, width), column)])
-            return _vector_at(builder, place)
-
-        source, places, target = array(0), array(1), array(4)
+        code = _Code(context, builder, signature, arguments)
         _, _, first, feature, _, lane = arguments
-        loaded = []
-        for i in range(LANES):
-            place = builder.gep(places.data, [builder.add(first, _constant(i))])
-            loaded.append(builder.load(entry(source, builder.load(place), feature), align=4))
-        for f, column in enumerate(_transposed(builder, loaded)):
-            row = builder.add(feature, _constant(f))
-            builder.store(column, entry(target, row, lane), align=4)
-        return context.get_dummy_value()
+        numbers = [builder.load(code.entry(1, code.plus(first, i))) for i in range(LANES)]
+        loaded = [code.load(code.entry(0, number, feature)) for number in numbers]
+        for f, column in enumerate(code.transposed(loaded)):
+            code.store(column, code.entry(4, code.plus(feature, f), lane))
+        return code.none
 
     return types.void(rows, slots, types.int64, types.int64, tile, types.int64), generate
 
 
 @intrinsic
-def _two_nearest(
-    typing_context: Any, tile: Any, begin: Any, factors: Any, near: Any, other: Any, nearest: Any
-) -> Any:
-    """:func:`meet_anchors` for some vectors of points.  OUT: near, other, nearest."""
+def _meet(
+    typing_context: Any, tile: Any, begin: Any, factors: Any,
+    twice: Any, pad: Any, away: Any, nearest: Any, margins: Any,
+) -> Any:  # fmt: skip
+    """:func:`meet_anchors` for the vectors at once from ``begin`` on.  OUT: nearest, margins."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def array(place: int) -> Any:
-            return make_array(signature.args[place])(context, builder, arguments[place])
-
-        def variables(kind: Any, value: Any) -> list[Any]:
-            found = [cgutils.alloca_once(builder, kind) for _ in vectors]
-            for variable in found:
-                builder.store(value, variable)
-            return found
-
-        def lower(one: Any, two: Any) -> Any:
-            return builder.select(builder.fcmp_ordered("<", one, two), one, two)
-
-        points, table = array(0), array(2)
+        code = _Code(context, builder, signature, arguments)
         vectors, anchors = range(VECTORS_AT_ONCE), range(ANCHORS_AT_ONCE)
-        stride, width = (builder.extract_value(one.shape, 1) for one in (points, table))
-        n_features = builder.sub(width, _constant(1))
-        infinite = ir.Constant(_SINGLES, [float("inf")] * LANES)
-        closest, next_ = variables(_SINGLES, infinite), variables(_SINGLES, infinite)
-        which = variables(_INTS, ir.Constant(_INTS, [0] * LANES))
-        sums = [variables(_SINGLES, infinite) for _ in anchors]
-        n_groups = builder.udiv(builder.extract_value(table.shape, 0), _constant(ANCHORS_AT_ONCE))
-        with cgutils.for_range(builder, n_groups) as groups:
-            number = builder.mul(groups.index, _constant(ANCHORS_AT_ONCE))
-            numbers = [builder.add(number, _constant(k)) for k in anchors]
-            factor = [builder.gep(table.data, [builder.mul(k, width)]) for k in numbers]
-            for k in anchors:
-                norm = builder.load(builder.gep(factor[k], [n_features]))
-                for i in vectors:
-                    builder.store(_everywhere(builder, norm), sums[k][i])
-            with cgutils.for_range(builder, n_features) as features:
-                c = features.index
-                row = builder.gep(points.data, [builder.add(builder.mul(c, stride), arguments[1])])
-                places = [builder.gep(row, [_constant(LANES * i)]) for i in vectors]
-                x = [builder.load(_vector_at(builder, place), align=4) for place in places]
-                for k in anchors:
-                    f = _everywhere(builder, builder.load(builder.gep(factor[k], [c])))
-                    for i in vectors:
-                        total = builder.fadd(builder.load(sums[k][i]), builder.fmul(f, x[i]))
-                        builder.store(total, sums[k][i])
-            for k in anchors:
-                name = _everywhere(builder, builder.trunc(numbers[k], _INT))
-                for i in vectors:
-                    estimate, before = builder.load(sums[k][i]), builder.load(closest[i])
-                    is_closer = builder.fcmp_ordered("<", estimate, before)
-                    second = lower(estimate, builder.load(next_[i]))
-                    builder.store(builder.select(is_closer, before, second), next_[i])
-                    builder.store(lower(estimate, before), closest[i])
-                    builder.store(builder.select(is_closer, name, builder.load(which[i])), which[i])
-        outputs = (3, closest, _SINGLES), (4, next_, _SINGLES), (5, which, _INTS)
-        for place, found, kind in outputs:
-            for i in vectors:
-                lane = builder.add(arguments[1], _constant(LANES * i))
-                target = _vector_at(builder, builder.gep(array(place).data, [lane]), kind)
-                builder.store(builder.load(found[i]), target, align=4)
-        return context.get_dummy_value()
+        begins = [code.plus(arguments[1], LANES * i) for i in vectors]
+        n_features = code.plus(code.length(2, 1), -1)
+        n_groups = builder.udiv(code.length(2, 0), ir.Constant(_WORD, ANCHORS_AT_ONCE))
 
-    return types.void(tile, types.int64, factors, near, other, nearest), generate
+        def add(variable: Any, one: Any, two: Any) -> None:
+            """Add a product to a sum."""
+            builder.store(builder.fadd(builder.load(variable), builder.fmul(one, two)), variable)
+
+        near, other = code.variables(_INFINITE), code.variables(_INFINITE)
+        which = code.variables(ir.Constant(_INTS, [0] * LANES))
+        with cgutils.for_range(builder, n_groups) as group:
+            first = builder.mul(group.index, ir.Constant(_WORD, ANCHORS_AT_ONCE))
+            numbers = [code.plus(first, k) for k in anchors]
+            norms = [builder.load(code.entry(2, number, n_features)) for number in numbers]
+            estimates = [code.variables(code.everywhere(norm)) for norm in norms]
+            with cgutils.for_range(builder, n_features) as feature:
+                x = [code.load(code.entry(0, feature.index, place)) for place in begins]
+                for k in anchors:
+                    f = builder.load(code.entry(2, numbers[k], feature.index))
+                    for i in vectors:
+                        add(estimates[k][i], code.everywhere(f), x[i])
+            for k in anchors:
+                name = code.everywhere(builder.trunc(numbers[k], _INT))
+                for i in vectors:
+                    estimate, before = builder.load(estimates[k][i]), builder.load(near[i])
+                    closer = builder.fcmp_ordered("<", estimate, before)
+                    second = code.lower(estimate, builder.load(other[i]))
+                    builder.store(builder.select(closer, before, second), other[i])
+                    builder.store(code.lower(estimate, before), near[i])
+                    builder.store(builder.select(closer, name, builder.load(which[i])), which[i])
+
+        lengths = code.variables(ir.Constant(_SINGLES, [0.0] * LANES))
+        with cgutils.for_range(builder, n_features) as feature:
+            for i in vectors:
+                x_i = code.load(code.entry(0, feature.index, begins[i]))
+                add(lengths[i], x_i, x_i)
+
+        # d_b - d_a = (d_b^2 - d_a^2) / (d_b + d_a), which is at least the same over 2 d_b.
+        twice, pad, away = (code.everywhere(number) for number in arguments[3:6])
+        half = ir.Constant(_SINGLES, [0.5 * (1.0 - 2.0**-18)] * LANES)
+        for i in vectors:
+            a, b = builder.load(near[i]), builder.load(other[i])
+            gap = builder.fsub(builder.fsub(b, a), twice)
+            farther = code.root(builder.fadd(builder.fadd(builder.load(lengths[i]), b), pad))
+            margin = builder.fsub(builder.fmul(builder.fdiv(gap, farther), half), away)
+            has_other = builder.fcmp_ordered("<", b, _INFINITE)
+            code.store(builder.select(has_other, margin, _INFINITE), code.entry(7, begins[i]))
+            code.store(builder.load(which[i]), code.entry(6, begins[i]))
+        return code.none
+
+    single = types.float32
+    return types.void(
+        tile, types.int64, factors, single, single, single, nearest, margins
+    ), generate

@@ -20,7 +20,14 @@ from fedforget.clustering.replay.arithmetic import (
     nearest_within,
     two_lowest,
 )
-from fedforget.clustering.replay.measuring import all_at_once, find_rivals, measure, root_of, travel
+from fedforget.clustering.replay.measuring import (
+    all_at_once,
+    find_rivals,
+    measure,
+    root_of,
+    takes_products,
+    travel,
+)
 from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel
 from fedforget.clustering.replay.points import find_companions
 from fedforget.clustering.replay.state import BORDER_BLOCK
@@ -41,11 +48,16 @@ SHORTEST = 8
 FEW = 8
 """Up to so many points are settled one by one."""
 
+AT_ONCE = 4
+"""Points of a block that are listed at once."""
+
 
 @helper
 def add_point_to_margins(points, margins, scratch, slot):
     """Let the coordinates include a new point's.  OUT: margins, scratch."""
-    margins.lengths[slot] = locate_from_origin(points, scratch, slot)
+    length = locate_from_origin(points, scratch, slot)
+    if takes_products(margins):
+        margins.lengths[slot] = length
     for c in range(margins.coordinates.shape[1]):
         margins.coordinates[slot, c] = scratch.point[c]
 
@@ -535,18 +547,17 @@ def _take_labels(points, rows, margins, scratch, row, count, turn):
 def _list_below(numbers, bound, listed):
     """List the places of numbers that are at most the bound; returns how many.  OUT: listed.
 
-    There is a whole number of blocks.
+    There is a whole number of blocks, and room for one place behind the last that is listed.
     """
     count = np.uint64(0)
     for begin in range(0, numbers.shape[0], BORDER_BLOCK):
-        block = numbers[begin : begin + BORDER_BLOCK]
-        hits = at_most(block, bound)
-        found = np.uint64(0)
+        hits = at_most(numbers[begin : begin + BORDER_BLOCK], bound)
         while hits != 0:
-            listed[count + found] = begin + lowest_bit(hits)
-            hits &= hits - np.uint32(1)
-            found += np.uint64(1)
-        count += found
+            # Some at once, so that a processor seldom guesses wrong when they end.
+            for i in range(AT_ONCE):
+                listed[count] = begin + lowest_bit(hits)
+                count += np.uint64(1 if hits != 0 else 0)
+                hits &= hits - np.uint32(1)
     return np.int64(count)
 
 

@@ -87,7 +87,7 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
         margins.norms[k] = norm
     errors = margins.errors
     errors.estimate = (d + 8.0) * (0.5 * SINGLE * most + UNDERFLOW)
-    errors.squared = errors.estimate + 2.0 * SINGLE * (summary.radius2 + most)
+    errors.squared = errors.estimate + (d + 8.0) * SINGLE * (summary.radius2 + most)
     errors.away = root_of(summary.slack)
     errors.rounding = rounding
     if takes_products(margins):
@@ -114,22 +114,14 @@ def _measure_by_features(margins, slots, count, anchors):
             margins.factors[k, c] = np.float32(-2.0) * anchors[k, c]
         margins.factors[k, d] = margins.norms[k]
     width = _pad(slots, count)
+    errors = margins.errors
+    twice = np.float32(2.0 * errors.estimate * (1.0 + 1e-6))
+    pad, away = np.float32(errors.squared), np.float32(errors.away * (1.0 + 1e-6))
     for begin in range(0, width, SLOT_BLOCK):
-        end = begin + SLOT_BLOCK
-        gather(margins.coordinates, slots[:width], begin, margins.gathered)
-        nearest = margins.nearest[begin:end]
-        meet_anchors(margins.gathered, margins.factors, margins.near, margins.other, nearest)
-        for j in range(SLOT_BLOCK):
-            margins.gathered_lengths[j] = margins.lengths[slots[begin + j]]
-        _margins_of(
-            margins.near,
-            margins.other,
-            margins.gathered_lengths,
-            np.float32(2.0 * margins.errors.estimate * (1.0 + 1e-6)),
-            np.float32(margins.errors.squared),
-            np.float32(margins.errors.away * (1.0 + 1e-6)),
-            margins.measured[begin:end],
-        )
+        some = slice(begin, begin + SLOT_BLOCK)
+        gather(margins.coordinates, slots, begin, margins.gathered)
+        nearest, measured = margins.nearest[some], margins.measured[some]
+        meet_anchors(margins.gathered, margins.factors, twice, pad, away, nearest, measured)
 
 
 @helper
@@ -139,19 +131,6 @@ def _pad(slots, count):
     for j in range(count, width):
         slots[j] = slots[0]
     return width
-
-
-@helper
-def _margins_of(near, other, lengths, twice, pad, away, margins):
-    """By how much the next anchor is farther than the nearest, at least.  OUT: margins.
-
-    d_b - d_a = (d_b^2 - d_a^2) / (d_b + d_a), which is at least the same over 2 d_b.
-    """
-    for i in range(near.shape[0]):
-        gap = (other[i] - near[i]) - twice
-        farther = np.sqrt((lengths[i] + other[i]) + pad)
-        margin = gap / (np.float32(2.0) * farther) * np.float32(1.0 - 2.0**-18) - away
-        margins[i] = margin if other[i] < np.inf else np.float32(np.inf)
 
 
 # -- by products -----------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
                     # From its distances to many centres a record could be computed.
                     margins.bounds[slots] = 0.0
                     margins.measured_on[slots] = 0
-            self.margins.lengths[slots] = 0.0
+                self.margins.lengths[slots] = 0.0
         if self.estimates is not None:
             estimates = self.estimates
             estimates.vectors.fill(0.0)
@@ -223,7 +223,6 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             for part in (margins.block, margins.products, margins.vectors, margins.norms):
                 part.fill(0.0)
             margins.gathered.fill(0.0)
-            margins.gathered_lengths.fill(0.0)
 
     def _margins_of_all(self) -> list[Margins]:
         """The margins, if they are kept, with the working memory of each thread."""

@@ -201,8 +201,9 @@ class Margins(NamedTuple):
     anchor and to the next.  Until its own centre and another one have together moved by as much,
     its label stands.
 
-    coordinates, lengths : the shifted coordinates and their squared lengths.
-    library : what products with anchors are taken from, where features and clusters are many.
+    coordinates : the shifted coordinates.
+    library, lengths : where features and clusters are many, what products with anchors are taken
+        from, and the points' squared lengths.
     anchors, drifts : those of the rows.
     reserves : a point's margin is at least its reserve less what the row has ``spent``.
     rows : of each row what it has ``spent``; the ``cut`` that the margins of all points exceed that
@@ -217,7 +218,7 @@ class Margins(NamedTuple):
     current, roundings : the centres as anchors, and how far they are from them.
     charges : of each cluster, how much margin its points must have.
     places : where points stand on a list.
-    gathered, gathered_lengths : coordinates and lengths of a block of points, side by side.
+    gathered : coordinates of a block of points, side by side.
     block, products : coordinates of some points, and their products with all anchors.
     vectors, norms : of each anchor its coordinates times -2, and its squared length.
     errors : bounds on the errors of an ``estimate``, of a ``squared`` distance from it, and of how
@@ -234,11 +235,10 @@ class Margins(NamedTuple):
         less what the centre had travelled.
     factors : of each anchor its coordinates times -2 and, last, its squared length.
     nearest, measured : of each of these points the nearest anchor, and the margin.
-    near, other : estimates of a block of points for their nearest anchors and the next.
     """
 
     coordinates: Annotated[Any, of(Single, "slots", "features")]
-    lengths: Annotated[Any, of(Single, "slots")]
+    lengths: Annotated[Any, of(Single, "together")]
     library: Annotated[Any, of(LIBRARY)]
     anchors: Annotated[Any, of(Single, "rows", "clusters", "features")]
     drifts: Annotated[Any, of(Real, "rows", "clusters")]
@@ -251,7 +251,6 @@ class Margins(NamedTuple):
     charges: Annotated[Any, of(Real, "clusters")]
     places: Annotated[Any, of(np.int32, "border")]
     gathered: Annotated[Any, of(Single, "features_in_lanes", "tile")]
-    gathered_lengths: Annotated[Any, of(Single, "tile")]
     block: Annotated[Any, of(Single, "block", "features")]
     products: Annotated[Any, of(Single, "block", "clusters")]
     vectors: Annotated[Any, of(Single, "clusters", "features")]
@@ -269,8 +268,6 @@ class Margins(NamedTuple):
     farthest: Annotated[Any, of(Real, "together")]
     factors: Annotated[Any, of(Single, "paired_clusters", "features_and_weight")]
     nearest: Annotated[Any, of(np.int32, "slots")]
-    near: Annotated[Any, of(Single, "tile")]
-    other: Annotated[Any, of(Single, "tile")]
     measured: Annotated[Any, of(Single, "slots")]
 
 
