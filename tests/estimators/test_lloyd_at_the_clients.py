@@ -186,8 +186,9 @@ def test_nothing_of_a_record_is_left_in_memory(d: int, rng: np.random.Generator)
     def kept(name: str) -> list[np.ndarray]:
         kmeans = model._federation.clients[name].owner.clusters._kmeans
         replay = kmeans.replayed
-        features = (replay.margins or replay.estimates).features
-        return [kmeans.records.points.values, features.T]
+        by_margins = replay.margins is not None
+        places = replay.margins.coordinates if by_margins else replay.estimates.features.T
+        return [kmeans.records.points.values, places]
 
     def rows_with_values(arrays: list[np.ndarray]) -> list[int]:
         return [int(np.count_nonzero(array.any(axis=1))) for array in arrays]
