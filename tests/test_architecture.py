@@ -67,13 +67,18 @@ PROTOCOL = [
     {"client_side"},
     {"server_side", "memory"},
 ]
-CLUSTERING_KERNELS = [{"clocks", "distance", "index"}, {"race", "lattice", "candidates"}]
+CLUSTERING_KERNELS = [
+    {"clocks", "index", "vectors"},
+    {"tiles"},
+    {"distance"},
+    {"race", "lattice", "candidates"},
+]
 SCMA_KERNELS = [{"field"}, {"transforms", "school", "words"}, {"tree", "roots"}]
 REPLAY = [
     {"state"},
     {"parts"},
     {"arithmetic", "moves"},
-    {"points", "seeds", "candidates", "products"},
+    {"points", "seeds", "candidates", "products", "lanes"},
     {"measuring", "estimates", "outcomes"},
     {"margins"},
     {"walk"},

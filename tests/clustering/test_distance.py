@@ -69,16 +69,40 @@ def test_the_tiled_and_the_screened_path_agree(d: int, n: int) -> None:
         (values**2).sum(axis=1),
         centres,
         1,
-        values @ later.T.copy(),
+        (values @ later.T).astype(np.float32),
+        1.0,
         norms,
         float(np.sqrt(norms.max())) * (1 + 1e-9),
-        8.0 * (d + 16) * 2.0**-53,
+        8.0 * (d + 16) * 2.0**-24,
         screened_d2,
         screened_label,
     )
     assert label.tobytes() == screened_label.tobytes()
     assert d2.tobytes() == screened_d2.tobytes()
     assert (label == ((values[:, None] - centres[None]) ** 2).sum(-1).argmin(1)).all()
+
+
+SIZES = [0.0, 1e-99, 1e-60, 1e-38, 1e-20, 1e-12, 1.0, 1e12, 1e20, 1e60, 1e99]
+
+
+@pytest.mark.parametrize("of_centres", SIZES)
+@pytest.mark.parametrize("of_rows", [*SIZES, None])
+def test_products_in_single_precision_rule_out_nobody_who_is_nearest(
+    of_rows: float | None,
+    of_centres: float,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of any size, the rows of one part among them (None), and with many ties and near ties."""
+    sizes = rng.choice(SIZES, (130, 1)) if of_rows is None else of_rows
+    values = rng.integers(-3, 4, (130, 17)) * sizes
+    centres = rng.integers(-3, 4, (23, 17)) * of_centres
+    centres[7:14] = centres[:7] * (1.0 + rng.choice([0.0, 2.0**-52, 1e-9], (7, 1)))
+    found = []
+    for screen in (0, 10**9):
+        monkeypatch.setattr(distance, "_SCREEN_SIZE", screen)
+        found.append([one.tobytes() for one in nearest(values, centres)])
+    assert found[0] == found[1]
 
 
 def test_a_batch_gives_what_its_rows_give_alone(rng: np.random.Generator) -> None:

@@ -8,15 +8,18 @@ settled by that kernel.
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 
-from fedforget.arrays import Floats, Ints, Labels
+from fedforget.arrays import Floats, Ints, Labels, Singles
 from fedforget.clustering import kernels
 
-_UNIT = 2.0**-53
-_CHUNK_BYTES = 4 << 20
+_UNIT = 2.0**-24
+_CHUNK_BYTES = 2 << 20
+_WITHIN = 40
 _SMALL_CHUNK_BYTES = 1 << 20
 _SCREEN_SIZE = 4096
 _TURNED_SIZE = 1 << 19
@@ -25,6 +28,53 @@ _FEW = 1 << 24
 
 MAX_MAGNITUDE = 1e100
 """The square of a larger value could overflow, or its score underflow."""
+
+
+class _Screen:
+    """Centres that rows are multiplied with, in single precision, part by part.
+
+    Attributes
+    ----------
+    norms : the squared lengths of the centres.
+    radius : a bound on their lengths.
+    unit : times the square of how far a row and a centre can be apart, it bounds the errors of
+        estimates.
+    """
+
+    def __init__(self, centres: Floats) -> None:
+        k, d = centres.shape
+        self.norms = np.einsum("ij,ij->i", centres, centres)
+        self.radius = float(np.sqrt(self.norms.max()) * (1.0 + 1e-9))
+        self.unit = 8.0 * (d + 16) * _UNIT
+        self._rows = max(64, _CHUNK_BYTES // (8 * d))
+        turned = np.empty((d, k), dtype=np.float32)
+        self._scale = _round(centres.T, self.radius, turned)
+        self._turned = turned
+        self._rounded = np.empty((self._rows, d), dtype=np.float32)
+
+    def parts(self, n: int) -> Iterator[slice]:
+        """Cut n rows into parts that fit a processor's cache."""
+        for begin in range(0, n, self._rows):
+            yield slice(begin, min(begin + self._rows, n))
+
+    def multiply(self, values: Floats, lengths: Floats) -> tuple[Singles, float]:
+        """Products of some rows with all centres; times the number they are the inner products."""
+        rounded = self._rounded[: len(values)]
+        scale = _round(values, float(np.sqrt(lengths.max())), rounded)
+        return rounded @ self._turned, scale * self._scale
+
+
+def _round(values: Floats, largest: float, out: Singles) -> float:
+    """Round to single precision; returns what the result is to be multiplied by.
+
+    Values far from 1 are scaled by a power of two, so that no product overflows.
+    """
+    exponent = math.frexp(largest)[1]
+    if largest == 0.0 or abs(exponent) <= _WITHIN:
+        np.copyto(out, values, casting="same_kind")
+        return 1.0
+    np.copyto(out, np.ldexp(values, -exponent), casting="same_kind")
+    return math.ldexp(1.0, exponent)
 
 
 class Rows:
@@ -99,27 +149,15 @@ class Rows:
 
     def _meet_screened(self, centres: Floats, first: int, d2: Floats, label: Labels) -> None:
         """Rule most centres out by a matrix product."""
-        n, d = self.values.shape
-        later = np.ascontiguousarray(centres[first:].T)
-        norms = np.einsum("ij,ij->j", later, later)
-        radius = float(np.sqrt(norms.max()) * (1.0 + 1e-9))
-        unit = 8.0 * (d + 16) * _UNIT
-        rows = max(64, _CHUNK_BYTES // (8 * d))
-        for begin in range(0, n, rows):
-            part = slice(begin, begin + rows)
+        screen = _Screen(centres[first:])
+        for part in screen.parts(len(self)):
             values = self.values[part]
+            lengths = np.einsum("ij,ij->i", values, values)
+            products, scale = screen.multiply(values, lengths)
             kernels.meet_screened(
-                values,
-                np.einsum("ij,ij->i", values, values),
-                centres,
-                first,
-                values @ later,
-                norms,
-                radius,
-                unit,
-                d2[part],
-                label[part],
-            )
+                values, lengths, centres, first, products, scale,
+                screen.norms, screen.radius, screen.unit, d2[part], label[part],
+            )  # fmt: skip
 
     def try_candidates(
         self, candidates: Floats, coarse: float, d2: Floats, near: Floats, totals: Ints
@@ -142,35 +180,22 @@ class Rows:
         self, candidates: Floats, coarse: float, d2: Floats, near: Floats, totals: Ints
     ) -> None:
         """Rule out by a matrix product what is not nearer."""
-        n, d = self.values.shape
-        turned = np.ascontiguousarray(candidates.T)
-        norms = np.einsum("ij,ij->j", turned, turned)
-        radius = float(np.sqrt(norms.max()) * (1.0 + 1e-9))
-        unit = 8.0 * (d + 16) * _UNIT
+        screen = _Screen(candidates)
         kernels.total_of(d2, coarse, totals[0])
         totals[1:] = totals[0]
-        rows = max(64, _CHUNK_BYTES // (8 * d))
         if self._lengths is None:
-            lengths = np.empty(n)
-            for begin in range(0, n, rows):
-                some = self.values[begin : begin + rows]
-                lengths[begin : begin + rows] = np.einsum("ij,ij->i", some, some)
+            lengths = np.empty(len(self))
+            for part in screen.parts(len(self)):
+                some = self.values[part]
+                lengths[part] = np.einsum("ij,ij->i", some, some)
             self._lengths = lengths
-        for begin in range(0, n, rows):
-            part = slice(begin, begin + rows)
+        for part in screen.parts(len(self)):
+            values, lengths = self.values[part], self._lengths[part]
+            products, scale = screen.multiply(values, lengths)
             kernels.try_screened(
-                self.values[part],
-                self._lengths[part],
-                candidates,
-                self.values[part] @ turned,
-                norms,
-                radius,
-                unit,
-                coarse,
-                d2[part],
-                near[:, part],
-                totals,
-            )
+                values, lengths, candidates, products, scale,
+                screen.norms, screen.radius, screen.unit, coarse, d2[part], near[:, part], totals,
+            )  # fmt: skip
 
     def nearest(self, centres: Floats) -> tuple[Labels, Floats]:
         """Label and squared distance of each row's nearest centre (-1 and inf without centres)."""

@@ -28,7 +28,6 @@ from fedforget.clustering.kernels.clocks import (
     uniform,
 )
 from fedforget.clustering.kernels.distance import (
-    TILE,
     all_within,
     copy_and_measure,
     distances_to,
@@ -58,6 +57,7 @@ from fedforget.clustering.kernels.race import (
     runner_up,
     tied_rows,
 )
+from fedforget.clustering.kernels.tiles import TILE
 
 __all__ = [
     "BLOCK",

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.clustering.kernels.distance import TILE, squared_distance, tile_distances, turn_tile
+from fedforget.clustering.kernels.distance import screen_margin, squared_distance
+from fedforget.clustering.kernels.tiles import TILE, tile_distances, turn_tile
 from fedforget.compilation import allocating_kernel, helper, inlined, kernel, reordering_helper
 
 LOW_BITS = 46
@@ -83,14 +84,14 @@ def _count_block(squares, coarse, total, high, low):
 
 
 @helper
-def _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, s0, s1, s2, s3):
-    """Measure the rows of one tile.  OUT: near, totals, s0 to s3."""
+def _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, one, two):
+    """Measure the rows of one tile.  OUT: near, totals, one, two."""
     for k in range(candidates.shape[0]):
-        tile_distances(tile, candidates[k], s0, s1, s2, s3)
+        tile_distances(tile, candidates[k], one)
         nearer = near[k, begin:end]
         for i in range(nearer.shape[0]):
-            nearer[i] = min(s0[i], d2[begin + i])
-        _count_block(nearer, coarse, totals[k], s0, s1)
+            nearer[i] = min(one[i], d2[begin + i])
+        _count_block(nearer, coarse, totals[k], one, two)
 
 
 @allocating_kernel
@@ -101,10 +102,10 @@ def try_tiles(tiles, candidates, coarse, d2, near, totals):
     ``totals[k]`` gets the sum of all of them, to begin with zeros.
     """
     n = d2.shape[0]
-    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    one, two = np.empty(TILE), np.empty(TILE)
     for number in range(tiles.shape[0]):
         begin, end = number * TILE, min(n, (number + 1) * TILE)
-        _try_tile(tiles[number], candidates, coarse, begin, end, d2, near, totals, s0, s1, s2, s3)
+        _try_tile(tiles[number], candidates, coarse, begin, end, d2, near, totals, one, two)
 
 
 @allocating_kernel
@@ -112,28 +113,28 @@ def try_tiled(values, candidates, coarse, d2, near, totals):
     """:func:`try_tiles`, turning one tile after the other.  OUT: near, totals."""
     n, d = values.shape
     tile = np.zeros((d, TILE))
-    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    one, two = np.empty(TILE), np.empty(TILE)
     for begin in range(0, n, TILE):
         end = min(begin + TILE, n)
         turn_tile(values[begin:end], tile)
-        _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, s0, s1, s2, s3)
+        _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, one, two)
 
 
 @kernel
-def try_screened(values, lengths, candidates, products, norms, radius, unit, coarse, d2, near,
-                 totals):  # fmt: skip
+def try_screened(values, lengths, candidates, products, scale, norms, radius, unit, coarse, d2,
+                 near, totals):  # fmt: skip
     """:func:`try_tiled`, with a matrix product to rule out what is not nearer.  OUT: near, totals.
 
-    ``products``, ``lengths``, ``norms``, ``radius`` and ``unit`` are those of ``meet_screened``.
-    A row that is not nearer to a candidate adds what it adds to the seeds so far; the callers put
-    that into ``totals``, so only differences are counted here.
+    ``products``, ``scale``, ``lengths``, ``norms``, ``radius`` and ``unit`` are those of
+    ``meet_screened``.  A row that is not nearer to a candidate adds what it adds to the seeds so
+    far; the callers put that into ``totals``, so only differences are counted here.
     """
+    twice = 2.0 * scale
     for i in range(values.shape[0]):
-        reach = np.sqrt(lengths[i]) + radius
-        limit = d2[i] + unit * reach * reach
+        limit = d2[i] + screen_margin(lengths[i], radius, unit, scale, values.shape[1])
         for k in range(norms.shape[0]):
             near[k, i] = d2[i]
-            if lengths[i] + (norms[k] - 2.0 * products[i, k]) <= limit:
+            if lengths[i] + (norms[k] - twice * np.float64(products[i, k])) <= limit:
                 distance = squared_distance(values[i], candidates[k])
                 if distance < d2[i]:
                     near[k, i] = distance

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedforget.clustering.kernels.tiles import TILE, tile_distances, turn_tile
 from fedforget.compilation import allocating_kernel, helper, inlined, kernel
+
+_UNDERFLOW = 2.0**-145
+"""More than the error of a tiny number or product in single precision, times 8."""
 
 
 @inlined
@@ -80,99 +84,17 @@ def pairwise_distances(values, centres, out):
             out[i, k] = squared_distance(values[i], centres[k])
 
 
-TILE = 64
-
-
 @helper
-def turn_tile(rows, turned):
-    """Transpose some rows, eight at a time, so that they are stored side by side.  OUT: turned."""
-    n, d = rows.shape
-    whole = n - n % 8
-    for i in range(0, whole, 8):
-        x0, x1, x2, x3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-        x4, x5, x6, x7 = rows[i + 4], rows[i + 5], rows[i + 6], rows[i + 7]
-        for t in range(d):
-            feature = turned[t]
-            feature[i] = x0[t]
-            feature[i + 1] = x1[t]
-            feature[i + 2] = x2[t]
-            feature[i + 3] = x3[t]
-            feature[i + 4] = x4[t]
-            feature[i + 5] = x5[t]
-            feature[i + 6] = x6[t]
-            feature[i + 7] = x7[t]
-    for i in range(whole, n):
-        x = rows[i]
-        for t in range(d):
-            turned[t, i] = x[t]
+def _meet_tile(tile, centres, first, best, nearest, distances):
+    """Let the rows of one tile meet the centres ``first`` and later.
 
-
-@inlined
-def tile_distances(tile, c, s0, s1, s2, s3):
-    """Squared distances of the rows of one tile to a centre.  OUT: s0 (the result), s1 to s3.
-
-    The inner loops run over rows and are vectorised.  Each row's sum has the order of
-    :func:`squared_distance`: four interleaved sums, then the rest.
+    OUT: best, nearest, distances.
     """
-    d = tile.shape[0]
-    for i in range(TILE):
-        s0[i] = 0.0
-        s1[i] = 0.0
-        s2[i] = 0.0
-        s3[i] = 0.0
-    for pair in range(d // 8):
-        t = pair * 8
-        x0, x1, x2, x3 = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
-        x4, x5, x6, x7 = tile[t + 4], tile[t + 5], tile[t + 6], tile[t + 7]
-        c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
-        c4, c5, c6, c7 = c[t + 4], c[t + 5], c[t + 6], c[t + 7]
-        for i in range(TILE):
-            e0 = x0[i] - c0
-            e1 = x1[i] - c1
-            e2 = x2[i] - c2
-            e3 = x3[i] - c3
-            e4 = x4[i] - c4
-            e5 = x5[i] - c5
-            e6 = x6[i] - c6
-            e7 = x7[i] - c7
-            s0[i] = (s0[i] + e0 * e0) + e4 * e4
-            s1[i] = (s1[i] + e1 * e1) + e5 * e5
-            s2[i] = (s2[i] + e2 * e2) + e6 * e6
-            s3[i] = (s3[i] + e3 * e3) + e7 * e7
-    for group in range(2 * (d // 8), d // 4):
-        t = group * 4
-        x0, x1, x2, x3 = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
-        c0, c1, c2, c3 = c[t], c[t + 1], c[t + 2], c[t + 3]
-        for i in range(TILE):
-            e0 = x0[i] - c0
-            e1 = x1[i] - c1
-            e2 = x2[i] - c2
-            e3 = x3[i] - c3
-            s0[i] += e0 * e0
-            s1[i] += e1 * e1
-            s2[i] += e2 * e2
-            s3[i] += e3 * e3
-    for i in range(TILE):
-        s0[i] = (s0[i] + s2[i]) + (s1[i] + s3[i])
-        s1[i] = 0.0
-    for t in range(d - d % 4, d):
-        x0 = tile[t]
-        c0 = c[t]
-        for i in range(TILE):
-            e = x0[i] - c0
-            s1[i] += e * e
-    for i in range(TILE):
-        s0[i] = s0[i] + s1[i]
-
-
-@helper
-def _meet_tile(tile, centres, first, best, nearest, s0, s1, s2, s3):
-    """Let the rows of one tile meet the centres ``first`` and later.  OUT: best, nearest, s0.."""
     for k in range(first, centres.shape[0]):
-        tile_distances(tile, centres[k], s0, s1, s2, s3)
+        tile_distances(tile, centres[k], distances)
         for i in range(best.shape[0]):
-            if s0[i] < best[i]:
-                best[i] = s0[i]
+            if distances[i] < best[i]:
+                best[i] = distances[i]
                 nearest[i] = k
 
 
@@ -186,10 +108,10 @@ def turn(values, tiles):
 @allocating_kernel
 def meet_tiles(tiles, centres, first, d2, label):
     """Let rows that were turned before meet the centres ``first`` and later.  OUT: d2, label."""
-    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    distances = np.empty(TILE)
     for number in range(tiles.shape[0]):
         begin, end = number * TILE, (number + 1) * TILE
-        _meet_tile(tiles[number], centres, first, d2[begin:end], label[begin:end], s0, s1, s2, s3)
+        _meet_tile(tiles[number], centres, first, d2[begin:end], label[begin:end], distances)
 
 
 @allocating_kernel
@@ -197,35 +119,42 @@ def meet_tiled(values, centres, first, d2, label):
     """:func:`meet_tiles`, turning one tile after the other.  OUT: d2, label."""
     n, d = values.shape
     tile = np.zeros((d, TILE))
-    s0, s1, s2, s3 = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    distances = np.empty(TILE)
     for begin in range(0, n, TILE):
         end = min(begin + TILE, n)
         turn_tile(values[begin:end], tile)
-        _meet_tile(tile, centres, first, d2[begin:end], label[begin:end], s0, s1, s2, s3)
+        _meet_tile(tile, centres, first, d2[begin:end], label[begin:end], distances)
+
+
+@inlined
+def screen_margin(length, radius, unit, scale, d):
+    """A bound on the errors of estimates from products in single precision (docs/math.md)."""
+    reach = np.sqrt(length) + radius
+    return unit * reach * reach + d * _UNDERFLOW * scale
 
 
 @kernel
-def meet_screened(values, lengths, centres, first, products, norms, radius, unit, d2, label):
+def meet_screened(values, lengths, centres, first, products, scale, norms, radius, unit, d2, label):
     """Like :func:`meet_tiled`, with a matrix product to rule centres out.  OUT: d2, label.
 
-    ``products`` holds values @ centres[first:].T, ``lengths`` the rows' squared lengths and
-    ``norms`` those of the centres from ``first`` on.  |x|^2 + |c|^2 - 2 x.c estimates a squared
-    distance, and ``margin`` bounds its error for any way to sum the product (docs/math.md).  What
-    lies within the margin of the smallest estimate is settled by the exact kernel.
+    ``products`` times ``scale`` is values @ centres[first:].T, ``lengths`` the rows' squared
+    lengths and ``norms`` those of the centres from ``first`` on.  |x|^2 + |c|^2 - 2 x.c estimates a
+    squared distance, and a margin bounds its error for any way to sum the product.  What lies
+    within the margin of the smallest estimate is settled by the exact kernel.
     """
+    twice = 2.0 * scale
     for i in range(values.shape[0]):
         best = d2[i]
         nearest = label[i]
-        reach = np.sqrt(lengths[i]) + radius
-        margin = unit * reach * reach
+        margin = screen_margin(lengths[i], radius, unit, scale, values.shape[1])
         lowest = np.inf
         for k in range(norms.shape[0]):
-            estimate = norms[k] - 2.0 * products[i, k]
+            estimate = norms[k] - twice * np.float64(products[i, k])
             lowest = estimate if estimate < lowest else lowest
         limit = min(lengths[i] + lowest + margin, best) + margin
         if lengths[i] + lowest <= limit:
             for k in range(norms.shape[0]):
-                if lengths[i] + (norms[k] - 2.0 * products[i, k]) <= limit:
+                if lengths[i] + (norms[k] - twice * np.float64(products[i, k])) <= limit:
                     distance = squared_distance(values[i], centres[first + k])
                     if distance < best:
                         best = distance

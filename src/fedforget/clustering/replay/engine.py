@@ -28,6 +28,7 @@ from fedforget.clustering.replay.state import (
     GROW,
     READY,
     RERUN,
+    STANDS,
     START,
     Assignments,
     Estimates,
@@ -96,6 +97,20 @@ class Task:
     memory_limit: int
     n_threads: int = 1
     greedy: bool = False
+
+
+class ChangedSlots(NamedTuple):
+    """Points that come, go, or change their weights.
+
+    Attributes
+    ----------
+    changed : of each its slot, its weights before and after, and its place in the order.
+    values, keys : those of the points that come.
+    """
+
+    changed: Ints
+    values: Floats
+    keys: UInts
 
 
 class Drawn(NamedTuple):
@@ -189,7 +204,7 @@ class Replay(Generic[Draws, Result]):
         self._tables = [table_of(part) for part in parts if part is not None]
         self._crew = self._make_crew(sizes)
         self._kernel = walk.replay_by_estimates if self.margins is None else walk.replay_by_margins
-        self._run(range(task.n_init), work)
+        self._run(range(task.n_init), ChangedSlots(_NOTHING, *self.nothing), work)
 
     weights_change: ClassVar[bool]
     """Whether a point's weight can change while it stays; only then do runners-up matter."""
@@ -321,13 +336,23 @@ class Replay(Generic[Draws, Result]):
 
     # -- running restarts ----------------------------------------------------------------------
 
-    def _run(self, numbers: Iterable[int], work: Work) -> None:
-        """Run restarts from the start; those that cannot be replayed are run without rows."""
+    def _run(self, numbers: Iterable[int], change: ChangedSlots, work: Work) -> None:
+        """Draw the seeds of some restarts, and run these from the start.
+
+        One whose seeds are what they were follows the change instead; one that cannot be replayed
+        is run without rows.
+        """
         restarts, runs = self._restarts(), self.runs
         in_use = self.in_use()
         pool, heads = runs.pool, runs.restarts
         drawn_by = self._draw(restarts, list(numbers))
         for number, drawn in drawn_by.items():
+            if heads["length"][number] and np.array_equal(
+                runs.seeds[number]["slot"], in_use[drawn.rows]
+            ):
+                heads["status"][number] = STANDS
+                self._note_seeds(number, drawn, in_use)
+                continue
             work.restarts += 1
             self.absent.pop(number, None)
             self._release(number)
@@ -338,22 +363,27 @@ class Replay(Generic[Draws, Result]):
             if few or number in self.dropped or not pool["free"]:
                 self._run_absent(restarts, number, drawn.rows, work)
                 continue
-            runs.seeds[number]["slot"] = in_use[drawn.rows]
-            runs.seeds[number]["score"] = drawn.scores
-            runs.seeds[number]["runner_up"] = drawn.runners_up or np.inf
-            self._note_candidates(number, drawn.candidates, in_use)
+            self._note_seeds(number, drawn, in_use)
             pool["free"] -= 1
             runs.where[number, 0] = runs.free[pool["free"]]
             heads[number] = START, 1, 0, False
         # They may hold a copy of all points.
         del restarts
-        self._replay(_NOTHING, *self.nothing, work)
+        self._replay(change, work, walk.OTHERS | walk.SETTLE)
         crowded_out = np.flatnonzero(heads["status"] == RERUN).tolist()
         if crowded_out:
             restarts = self._restarts()
         for number in crowded_out:
             self._release(number)
             self._run_absent(restarts, number, restarts.seed(number).rows, work)
+
+    def _note_seeds(self, number: int, drawn: Drawn, in_use: Ints) -> None:
+        """Keep the seeds of a restart, and what tells later whether they stand."""
+        seeds = self.runs.seeds[number]
+        seeds["slot"] = in_use[drawn.rows]
+        seeds["score"] = drawn.scores
+        seeds["runner_up"] = drawn.runners_up or np.inf
+        self._note_candidates(number, drawn.candidates, in_use)
 
     def _draw(self, restarts: Draws, numbers: list[int]) -> dict[int, Drawn]:
         """The seeds of some restarts."""
@@ -375,26 +405,26 @@ class Replay(Generic[Draws, Result]):
         self.runs.restarts[number] = ABSENT, 0, n_iter, False
         work.distances += self._distances_of(n_iter)
 
-    def _replay(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
-        """Let the kernel bring every restart with rows up to date, however many rows it takes."""
+    def _replay(self, change: ChangedSlots, work: Work, stages: int) -> None:
+        """Let the kernel bring restarts with rows up to date, however many rows it takes."""
         task, status = self.task, self.runs.restarts["status"]
         tally = self.scratch.tally
         tally[...] = 0
-        rest = changed, values, keys, task.max_iter, self.total, self.threshold
+        rest = *change, task.max_iter, self.total, self.threshold
         with self._library_threads():
             if not self._crew:
-                self._kernel(*self._tables, *rest, walk.CHANGE | walk.SETTLE, 0, task.n_init)
+                self._kernel(*self._tables, *rest, stages, 0, task.n_init)
             else:
-                self._kernel(*self._tables, *rest, walk.CHANGE, 0, 0)
-                self._share_out(rest)
-                self._kernel(*self._tables, *rest, walk.SETTLE, 0, 0)
+                self._kernel(*self._tables, *rest, stages & walk.CHANGE, 0, 0)
+                self._share_out(rest, stages & walk.OTHERS)
+                self._kernel(*self._tables, *rest, stages & walk.SETTLE, 0, 0)
         work.points += int(tally["labels"])
         work.distances += int(tally["distances"])
         self.n_rows = int(tally["rows"])
         if FULL in status.tolist():
             self._drop()
             status[status == FULL] = GROW
-            self._replay(_NOTHING, *self.nothing, work)
+            self._replay(ChangedSlots(_NOTHING, *self.nothing), work, walk.OTHERS | walk.SETTLE)
 
     def _library_threads(self) -> AbstractContextManager[Any]:
         """Let products of matrices use the cores that threads of our own leave."""
@@ -402,7 +432,7 @@ class Replay(Generic[Draws, Result]):
             return nullcontext()
         return blas_threads(max(1, self.task.n_threads // max(1, len(self._crew))))
 
-    def _share_out(self, rest: tuple[Any, ...]) -> None:
+    def _share_out(self, rest: tuple[Any, ...], stages: int) -> None:
         """Let threads walk the restarts; each has a part of the free rows meanwhile."""
         crew, pool, runs = self._crew, self.runs.pool, self.runs
         free = runs.free[: int(pool["free"])].copy()
@@ -412,7 +442,7 @@ class Replay(Generic[Draws, Result]):
 
         def walk_some(hand: Hand) -> None:
             for number in numbers:
-                self._kernel(*hand.tables, *rest, 0, number, number + 1)
+                self._kernel(*hand.tables, *rest, stages, number, number + 1)
 
         with ThreadPoolExecutor(len(crew)) as threads:
             list(threads.map(walk_some, crew))
@@ -425,27 +455,22 @@ class Replay(Generic[Draws, Result]):
 
     # -- following -----------------------------------------------------------------------------
 
-    def follow(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
-        """Bring points and every restart up to date; ``total`` is up to date already.
-
-        Parameters
-        ----------
-        changed : of each point its slot, its weights before and after, and its place in the order.
-        values, keys : those of the points that come.
-        """
+    def follow(self, change: ChangedSlots, work: Work) -> None:
+        """Bring points and every restart up to date; ``total`` is up to date already."""
         self._prepare_products()
-        if self.moments is not None and len(changed):
-            self._follow_moments(self.moments, changed, values)
-        self._replay(changed, values, keys, work)
+        if self.moments is not None and len(change.changed):
+            self._follow_moments(self.moments, change)
+        self._replay(change, work, walk.CHANGE | walk.SETTLE)
         status = self.runs.restarts["status"].tolist()
         if any(status):
-            self._run([number for number, state in enumerate(status) if state != READY], work)
+            pending = [number for number, state in enumerate(status) if state != READY]
+            self._run(pending, change, work)
 
-    def _follow_moments(self, moments: Moments, changed: Ints, new: Floats) -> None:
+    def _follow_moments(self, moments: Moments, change: ChangedSlots) -> None:
         """Bring moments and threshold up to date, before the points in the slots are."""
-        slots, before, after, _ = changed.T
+        slots, before, after, _ = change.changed.T
         values = self.points.values[slots]
-        values[before == 0] = new
+        values[before == 0] = change.values
         moments.add(self.steps_of(values), after - before)
         self.threshold = threshold_of(moments, self.task.tol)
 

@@ -20,7 +20,7 @@ from fedforget.clustering.lattice_kmeans import (
     moments_of,
 )
 from fedforget.clustering.prf import Keys
-from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
+from fedforget.clustering.replay.engine import MOST_CLUSTERS, ChangedSlots, Replay, Task, Work
 from fedforget.clustering.replay.state import Points, Sizes, allocate, slots_for
 
 MEMORY_LIMIT = 1536 << 20
@@ -81,7 +81,7 @@ class LatticeReplay(Replay[LatticeRestarts, ServerModel]):
         if new:
             values = np.array([change.coordinates for change in new], dtype=np.float64)
             keys = np.array([change.key for change in new])
-        self.follow(changed, values, keys, work)
+        self.follow(ChangedSlots(changed, values, keys), work)
         for change in changes:
             if change.after == 0:
                 self.free.append(self.slot_of.pop(change.name))

@@ -554,7 +554,7 @@ def _list_below(numbers, bound, listed):
         hits = at_most(numbers[begin : begin + BORDER_BLOCK], bound)
         while hits != 0:
             # Some at once, so that a processor seldom guesses wrong when they end.
-            for i in range(AT_ONCE):
+            for _ in range(AT_ONCE):
                 listed[count] = begin + lowest_bit(hits)
                 count += np.uint64(1 if hits != 0 else 0)
                 hits &= hits - np.uint32(1)

@@ -16,7 +16,7 @@ from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Candidates
 from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
 from fedforget.clustering.replay.candidates import choices_stand
-from fedforget.clustering.replay.engine import MOST_CLUSTERS, Replay, Task, Work
+from fedforget.clustering.replay.engine import MOST_CLUSTERS, ChangedSlots, Replay, Task, Work
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.state import READY, RERUN, Margins, Sizes
 from fedforget.clustering.rounding import Rounding
@@ -118,21 +118,18 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         # The candidates tell whether seeds stand.  Nobody scores 0, so the seeds alone always do.
         self.runs.seeds[number]["score"] = 0.0
 
-    def follow(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
-        if self.candidates is not None and len(changed):
-            self._follow_candidates(self.candidates, changed, values, keys)
-        super().follow(changed, values, keys, work)
+    def follow(self, change: ChangedSlots, work: Work) -> None:
+        if self.candidates is not None and len(change.changed):
+            self._follow_candidates(self.candidates, change)
+        super().follow(change, work)
 
-    def _follow_candidates(
-        self, kept: Candidates, changed: Ints, values: Floats, keys: UInts
-    ) -> None:
-        """Send restarts that would choose another seed to a full run; the points are as before."""
-        status, d, m = self.runs.restarts["status"], values.shape[1], len(changed)
+    def _follow_candidates(self, kept: Candidates, change: ChangedSlots) -> None:
+        """Let restarts that may choose another seed be drawn again; the points are as before."""
+        status, (m, d) = self.runs.restarts["status"], (len(change.changed), change.values.shape[1])
         stand = status == READY
         drawn = kept.rows, kept.scores, kept.totals, kept.chosen
-        change = changed, values, keys, coarse_of(d)
         working = np.empty((m, d)), np.empty(m), np.empty((kept.rows.shape[2], m)), np.empty(d)
-        choices_stand(self._tables[0], *drawn, *change, *working, stand)
+        choices_stand(self._tables[0], *drawn, *change, coarse_of(d), *working, stand)
         status[(status == READY) & ~stand] = RERUN
 
     def outcome(self, number: int) -> Outcome:
@@ -159,9 +156,9 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         self._blank(self.runs.where[number, : self.runs.restarts["length"][number]])
         super()._release(number)
 
-    def _replay(self, changed: Ints, values: Floats, keys: UInts, work: Work) -> None:
+    def _replay(self, change: ChangedSlots, work: Work, stages: int) -> None:
         before = self.runs.restarts["length"].copy()
-        super()._replay(changed, values, keys, work)
+        super()._replay(change, work, stages)
         shorter = np.flatnonzero(self.runs.restarts["length"] < before).tolist()
         if shorter:
             after = self.runs.restarts["length"]
@@ -386,7 +383,7 @@ class OwnedKMeans:
     def _follow(self, replay: RecordReplay, changed: Ints, values: Floats, keys: UInts) -> None:
         self.work = Work()
         replay.total += int((changed[:, 2] - changed[:, 1]).sum())
-        replay.follow(changed, values, keys, self.work)
+        replay.follow(ChangedSlots(changed, values, keys), self.work)
         self.work.full_distances = replay.full_distances()
         self._choose()
 

@@ -45,6 +45,7 @@ ABSENT = 2  # It has no rows.
 GROW = 3  # Its first rows are right; later ones are to be made.
 FULL = 4  # It needs another row when there is none; what it has is right.
 START = 5  # It has its seeds, and room for one row that is not filled yet.
+STANDS = 6  # Its seeds were drawn again and are the same; its rows are to follow the change.
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from fedforget.clustering.replay.state import (
     READY,
     RERUN,
     SLOT_BLOCK,
+    STANDS,
     START,
     Assignments,
     Estimates,
@@ -54,6 +55,9 @@ from fedforget.compilation import Function, helper, inlined, kernel
 
 CHANGE, SETTLE = 1, 2
 """The steps of a replay that concern all restarts; each is taken once."""
+
+OTHERS = 4
+"""Only restarts that are not ready are walked; the others have followed the change before."""
 
 
 AHEAD = 16
@@ -116,7 +120,7 @@ def replay_by(strategy: Strategy) -> Function:
     values, keys : those of the points that come.
     max_iter, threshold : of Lloyd's iteration; the threshold is negative without a tolerance.
     total : the weight of all points after the change.
-    stages : whether to take the steps CHANGE and SETTLE.
+    stages : whether to take the steps CHANGE and SETTLE, and to walk only the OTHERS.
     first, last : the restarts to walk, without the last.
     """
     _, _, add_point, meet_changes, set_out, begin, is_closer_above, assign = strategy
@@ -140,12 +144,15 @@ def replay_by(strategy: Strategy) -> Function:
             meet_changes(points, scratch, changed)
 
         for r in range(first, last):
-            # 2. Seeds that no longer win send a restart to a full run.
+            # 2. Where seeds may no longer win, they are to be drawn again.
             restart, seeds = runs.restarts[r], runs.seeds[r]
-            if restart.status == READY and not winners_stand(points, changed, r, seeds, scratch):
+            status = restart.status
+            if status == READY and stages & OTHERS:
+                continue
+            if status == READY and not winners_stand(points, changed, r, seeds, scratch):
                 restart.status = RERUN
             # 3. The rows of the others follow the change.
-            elif restart.status == READY or restart.status == GROW or restart.status == START:
+            elif status in (READY, STANDS, GROW, START):
                 walk(points, rows, kept, runs, scratch, changed, r, max_iter, threshold)
 
         # 4. The lowest loss.

@@ -1,0 +1,88 @@
+"""Tiles of 64 rows, side by side: one feature after the other, in vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import types
+from numba.extending import intrinsic
+
+from fedforget.clustering.kernels.vectors import VectorCode, lanes_of
+from fedforget.compilation import helper
+
+TILE = 64
+"""Rows of a tile."""
+
+_LANES = lanes_of(types.float64)
+_AT_ONCE = 2
+"""Vectors of rows that meet a centre at once: their sums fit into registers."""
+
+
+@helper
+def turn_tile(rows, turned):
+    """Transpose some rows, so that they are stored side by side.  OUT: turned."""
+    n, d = rows.shape
+    whole_rows, whole_features = n - n % _LANES, d - d % _LANES
+    for i in range(0, whole_rows, _LANES):
+        for t in range(0, whole_features, _LANES):
+            _turn_square(rows, i, t, turned)
+        for t in range(whole_features, d):
+            for j in range(i, i + _LANES):
+                turned[t, j] = rows[j, t]
+    for i in range(whole_rows, n):
+        for t in range(d):
+            turned[t, i] = rows[i, t]
+
+
+@intrinsic
+def _turn_square(typing_context: Any, rows: Any, row: Any, feature: Any, turned: Any) -> Any:
+    """Transpose as many rows and features as a vector has lanes.  OUT: turned."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code = VectorCode(types.float64, context, builder, signature, arguments)
+        _, row, feature, _ = arguments
+        lanes = range(code.lanes)
+        loaded = [code.load(code.entry(0, code.plus(row, i), feature)) for i in lanes]
+        for i, column in enumerate(code.transposed(loaded)):
+            code.store(column, code.entry(3, code.plus(feature, i), row))
+        return code.none
+
+    return types.void(rows, types.int64, types.int64, turned), generate
+
+
+@intrinsic
+def tile_distances(typing_context: Any, tile: Any, centre: Any, out: Any) -> Any:
+    """Squared distances of the rows of one tile to a centre.  OUT: out.
+
+    Each row's sum has the order of ``squared_distance``: four interleaved sums, then the rest.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code = VectorCode(types.float64, context, builder, signature, arguments)
+        vectors, zero = range(_AT_ONCE), code.constant(0.0)
+        d = code.length(0, 0)
+        n_groups = builder.udiv(d, code.word(4))
+
+        def add_squares(sums: list[Any], feature: Any, begins: list[Any]) -> None:
+            c = code.everywhere(builder.load(code.entry(1, feature)))
+            for i in vectors:
+                x = code.load(code.entry(0, feature, begins[i]))
+                difference = builder.fsub(x, c)
+                code.add_product(sums[i], difference, difference)
+
+        with code.count(code.word(TILE // (_AT_ONCE * code.lanes))) as block:
+            begin = code.times(block, _AT_ONCE * code.lanes)
+            begins = [code.plus(begin, code.lanes * i) for i in vectors]
+            sums = [code.variables(zero, _AT_ONCE) for _ in range(5)]
+            with code.count(n_groups) as group:
+                for j in range(4):
+                    add_squares(sums[j], code.plus(code.times(group, 4), j), begins)
+            with code.count(d, code.times(n_groups, 4)) as feature:
+                add_squares(sums[4], feature, begins)
+            for i in vectors:
+                s0, s1, s2, s3, rest = (builder.load(of[i]) for of in sums)
+                total = builder.fadd(builder.fadd(s0, s2), builder.fadd(s1, s3))
+                code.store(builder.fadd(total, rest), code.entry(2, begins[i]))
+        return code.none
+
+    return types.void(tile, centre, out), generate

@@ -1,0 +1,132 @@
+"""Vectors of the machine, where LLVM does not find them by itself.
+
+It will not turn rows of numbers into columns, and it stores sums that could stay in registers.  The
+vectors are those of LLVM, not of a processor; a processor with shorter ones takes several for each.
+Every operation rounds once, as the same operation on numbers does, so no bit depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.np.arrayobj import make_array
+
+VECTOR = 64
+"""Bytes of a vector."""
+
+_WORD, _INT = ir.IntType(64), ir.IntType(32)
+_REAL = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
+
+
+def lanes_of(kind: Any) -> int:
+    """How many numbers of a kind a vector has."""
+    lanes: int = 8 * VECTOR // kind.bitwidth
+    return lanes
+
+
+class VectorCode:
+    """Writes the code of an intrinsic, whose arguments are arrays and numbers.
+
+    Parameters
+    ----------
+    kind : the type of the numbers in the vectors.
+    context, builder, signature, arguments : what an intrinsic is given by numba.
+    """
+
+    def __init__(
+        self, kind: Any, context: Any, builder: Any, signature: Any, arguments: Any
+    ) -> None:
+        self.builder = builder
+        self.lanes = lanes_of(kind)
+        self.vector = ir.VectorType(_REAL[kind], self.lanes)
+        self.ints = ir.VectorType(_INT, self.lanes)
+        self.none = context.get_dummy_value()
+        self._suffix = f"v{self.lanes}f{kind.bitwidth}"
+        self._arrays = {
+            place: make_array(kind)(context, builder, argument)
+            for place, (kind, argument) in enumerate(zip(signature.args, arguments, strict=True))
+            if isinstance(kind, types.Array)
+        }
+
+    # -- addresses -----------------------------------------------------------------------------
+
+    def word(self, number: int) -> Any:
+        return ir.Constant(_WORD, number)
+
+    def plus(self, word: Any, number: int) -> Any:
+        return self.builder.add(word, self.word(number))
+
+    def times(self, word: Any, number: int) -> Any:
+        return self.builder.mul(word, self.word(number))
+
+    def length(self, array: int, axis: int) -> Any:
+        """The length of the array that is argument number ``array``."""
+        return self.builder.extract_value(self._arrays[array].shape, axis)
+
+    def entry(self, array: int, *index: Any) -> Any:
+        """The address of an entry of an array."""
+        place = index[0]
+        for axis, number in enumerate(index[1:], 1):
+            place = self.builder.add(self.builder.mul(place, self.length(array, axis)), number)
+        return self.builder.gep(self._arrays[array].data, [place])
+
+    @contextmanager
+    def count(self, end: Any, begin: Any = None) -> Iterator[Any]:
+        """A loop over the numbers from ``begin``, or 0, up to ``end``."""
+        with cgutils.for_range(self.builder, end, start=begin) as loop:
+            yield loop.index
+
+    # -- vectors -------------------------------------------------------------------------------
+
+    def constant(self, number: float) -> Any:
+        return ir.Constant(self.vector, [number] * self.lanes)
+
+    def everywhere(self, number: Any) -> Any:
+        """A vector of one number."""
+        vector = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
+        first = self.builder.insert_element(vector, number, ir.Constant(_INT, 0))
+        return self.builder.shuffle_vector(first, first, ir.Constant(self.ints, [0] * self.lanes))
+
+    def load(self, place: Any) -> Any:
+        """The vector that begins at an address."""
+        address = self.builder.bitcast(place, self.vector.as_pointer())
+        return self.builder.load(address, align=4)
+
+    def store(self, vector: Any, place: Any) -> None:
+        address = self.builder.bitcast(place, vector.type.as_pointer())
+        self.builder.store(vector, address, align=4)
+
+    def variables(self, value: Any, count: int) -> list[Any]:
+        """Some variables that hold vectors, with a first value."""
+        return [cgutils.alloca_once_value(self.builder, value) for _ in range(count)]
+
+    def add_product(self, variable: Any, one: Any, two: Any) -> None:
+        """Add a product to a sum; both are rounded."""
+        total = self.builder.fadd(self.builder.load(variable), self.builder.fmul(one, two))
+        self.builder.store(total, variable)
+
+    def lower(self, one: Any, two: Any) -> Any:
+        return self.builder.select(self.builder.fcmp_ordered("<", one, two), one, two)
+
+    def root(self, vector: Any) -> Any:
+        kind = ir.FunctionType(self.vector, [self.vector])
+        routine = self.builder.module.declare_intrinsic(f"llvm.sqrt.{self._suffix}", (), kind)
+        return self.builder.call(routine, [vector])
+
+    def transposed(self, rows: list[Any]) -> list[Any]:
+        """A square of vectors; halves, quarters, ... across the diagonal change places."""
+        rows, size, lanes = rows.copy(), self.lanes // 2, range(self.lanes)
+        while size:
+            # Lanes of the second of two vectors count on from those of the first.
+            upper = [lane if not lane & size else self.lanes + lane - size for lane in lanes]
+            lower = [lane + size if not lane & size else self.lanes + lane for lane in lanes]
+            for i in (i for i in lanes if not i & size):
+                pair = rows[i], rows[i + size]
+                rows[i] = self.builder.shuffle_vector(*pair, ir.Constant(self.ints, upper))
+                rows[i + size] = self.builder.shuffle_vector(*pair, ir.Constant(self.ints, lower))
+            size //= 2
+        return rows
