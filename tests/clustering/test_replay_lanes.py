@@ -1,0 +1,84 @@
+"""Points side by side in vectors give the bits of NumPy, operation by operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from fedforget.clustering.replay import lanes
+from fedforget.clustering.replay.state import LANES, SLOT_BLOCK, Margins, Sizes, allocate
+
+_gather, _meet_anchors = lanes.gather, lanes.meet_anchors
+TWICE, PAD, AWAY = np.float32(1e-3), np.float32(2e-3), np.float32(5e-4)
+
+
+@pytest.fixture(scope="module")
+def measure() -> Any:
+    @numba.njit(error_model="numpy")
+    def measured(coordinates, slots, tile, factors, nearest, margins):
+        _gather(coordinates, slots, 0, tile)
+        _meet_anchors(tile, factors, TWICE, PAD, AWAY, nearest, margins)
+
+    return measured
+
+
+def twin(x: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nearest anchors and margins, one rounded operation after the other."""
+    half = np.float32(0.5 * (1.0 - 2.0**-18))
+    estimates = np.repeat(factors[None, :, -1], len(x), axis=0)
+    length = np.zeros(len(x), np.float32)
+    for c in range(x.shape[1]):
+        estimates = estimates + factors[None, :, c] * x[:, c, None]
+        length = length + x[:, c] * x[:, c]
+    ordered = np.sort(estimates, axis=1)
+    near, other = ordered[:, 0], ordered[:, 1]
+    with np.errstate(invalid="ignore"):
+        margin = (((other - near) - TWICE) / np.sqrt((length + other) + PAD)) * half - AWAY
+    return estimates.argmin(axis=1), np.where(other < np.inf, margin, np.float32(np.inf))
+
+
+def with_none(factors: np.ndarray) -> np.ndarray:
+    """The anchors, and one that is infinitely far, so that there always is a next one."""
+    none = np.zeros((1, factors.shape[1]), np.float32)
+    none[0, -1] = np.inf
+    return np.vstack([factors, none])
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 10, 15, 16, 17, 20, 33, 52])
+@pytest.mark.parametrize("k", [1, 2, 3, 7, 10])
+@pytest.mark.parametrize("top", [2, 10**6])
+def test_every_bit_is_that_of_the_twin(
+    measure: Any, d: int, k: int, top: int, rng: np.random.Generator
+) -> None:
+    """With few values, anchors are equally near all the time; the first of equals counts."""
+    sizes = Sizes(4 * SLOT_BLOCK, d, k, 1)
+    margins = allocate(Margins, sizes)
+    margins.coordinates[:] = rng.integers(-top, top + 1, margins.coordinates.shape) / top
+    anchors = (rng.integers(-top, top + 1, (k, d)) / top).astype(np.float32)
+    # Clusters come in pairs: one that makes them even is infinitely far.
+    margins.factors[k:, -1] = np.inf
+    margins.factors[:k, :-1] = np.float32(-2.0) * anchors
+    margins.factors[:k, -1] = (anchors * anchors).sum(axis=1)
+    slots = rng.integers(0, sizes.slots, SLOT_BLOCK)
+    slots[-1] = sizes.slots - 1
+    nearest, measured = np.empty(SLOT_BLOCK, np.int32), np.empty(SLOT_BLOCK, np.float32)
+    measure(margins.coordinates, slots, margins.gathered, margins.factors, nearest, measured)
+    x = margins.coordinates[slots]
+    wanted = twin(x, with_none(margins.factors))
+    assert nearest.tolist() == wanted[0].tolist()
+    assert measured.tobytes() == wanted[1].tobytes()
+    assert margins.gathered[:d].T.tobytes() == x.tobytes()
+
+
+def test_a_vector_may_be_read_behind_the_last_coordinate() -> None:
+    """Rows are read by whole vectors, the last row, too."""
+    for d in (1, 5, 17):
+        coordinates = allocate(Margins, Sizes(SLOT_BLOCK, d, 2, 1)).coordinates
+        memory = coordinates
+        while memory.base is not None and isinstance(memory.base, np.ndarray):
+            memory = memory.base
+        end = memory.ctypes.data + memory.nbytes
+        assert end - (coordinates.ctypes.data + coordinates.nbytes) >= 4 * LANES
