@@ -592,6 +592,36 @@ def test_the_sheets_of_a_workbook(tmp_path: Path) -> None:
     assert SECRET not in message
 
 
+IDLE = {"delimiter": ";", "decimal": ",", "encoding": "latin-1", "sheet": "new", "features": "X"}
+MEANT = {"delimiter": "csv", "decimal": "csv", "encoding": "csv", "sheet": "xlsx", "features": ""}
+
+
+@pytest.mark.parametrize("option", IDLE)
+def test_an_option_that_no_source_looks_at_is_refused(tmp_path: Path, option: str) -> None:
+    """A forgotten option of another source, or one that does not do what somebody hopes."""
+    given = {option: IDLE[option]}
+    (tmp_path / "q.sql").write_text("SELECT * FROM patients")
+    table = pa.table({"id": ["P"], "age": [1.0], "weight": [2.0]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("id;age;weight\nP;1;2\n")
+    write_sheet(tmp_path / "t.xlsx", new=[HEADER, ["Q", 3, 4]])
+    query = {"uri": f"sqlite://{tmp_path / 't.db'}", "sql": tmp_path / "q.sql"}
+    wording = f"--{option} is for "
+    assert wording in refusal(lambda: opened(**query, **given))
+    for kind in ("parquet", "csv", "xlsx"):
+        if kind != MEANT[option]:
+            assert wording in refusal(lambda kind=kind: opened(tmp_path / f"t.{kind}", **given))
+    if MEANT[option]:
+        # One source that looks at it is enough.
+        opened(
+            tmp_path / f"t.{MEANT[option]}",
+            tmp_path / "t.parquet",
+            **({"delimiter": ";"} | given if MEANT[option] == "csv" else given),
+        )
+    if MEANT[option] != "csv":
+        assert wording in refusal(lambda: opened("-", stdin=b"id,age,weight\nP,1,2\n", **given))
+
+
 def test_a_workbook_whose_last_cell_is_far_away(tmp_path: Path) -> None:
     path = write_sheet(tmp_path / "t.xlsx", HEADER, ["P", 1, 2])
     far = tmp_path / "far.xlsx"

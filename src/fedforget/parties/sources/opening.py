@@ -36,6 +36,16 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _SEEKING = {b"PAR1": "a Parquet file", b"ARROW1": "an Arrow file", b"PK\x03\x04": "a workbook"}
 """How streams begin, and files that cannot be read as streams."""
 
+_TEXT = TextReader, "text files such as .csv"
+_MEANT_FOR: dict[str, tuple[type[Reader], str]] = {
+    "delimiter": _TEXT,
+    "decimal": _TEXT,
+    "encoding": _TEXT,
+    "sheet": (WorkbookReader, "workbooks (.xlsx)"),
+    "features": (AnnDataReader, "AnnData files (.h5ad)"),
+}
+"""Options that only some readers look at."""
+
 
 def open_source(
     given: Sequence[str | Path],
@@ -88,6 +98,7 @@ def open_source(
     if chosen.uri is not None and chosen.sql is not None:
         if given:
             raise TableError("give either files or --uri with --sql, not both")
+        _refuse_idle_options([], chosen)
         return Source([query_reader(chosen.uri, chosen.sql, wanted)], wanted, chosen)
     if not given:
         raise TableError(
@@ -97,7 +108,9 @@ def open_source(
         if len(given) > 1:
             raise TableError("standard input (-) cannot be read together with other sources")
         stream = sys.stdin.buffer if standard_input is None else standard_input
-        return Source([_stream_reader(stream, wanted, chosen)], wanted, chosen)
+        reader = _stream_reader(stream, wanted, chosen)
+        _refuse_idle_options([reader], chosen)
+        return Source([reader], wanted, chosen)
 
     def listing() -> list[Path]:
         return [path for one in given for path in _files(one)]
@@ -105,7 +118,19 @@ def open_source(
     paths = listing()
     _refuse_twice(paths)
     readers = [file_reader(path, wanted, chosen) for path in paths]
+    _refuse_idle_options(readers, chosen)
     return Source(readers, wanted, chosen, listing)
+
+
+def _refuse_idle_options(readers: Sequence[Reader], options: SourceOptions) -> None:
+    """Refuse an option that no reader looks at: whoever gave it expects something of it."""
+    for name, (kind, what) in _MEANT_FOR.items():
+        is_given = getattr(options, name) != getattr(SourceOptions, name)
+        if is_given and not any(isinstance(reader, kind) for reader in readers):
+            raise TableError(
+                f"--{name} is for {what}, and there is none among the sources: leave it out, or"
+                " name another source"
+            )
 
 
 def _check_fill(fill: Mapping[str, float], wanted: Wanted, public: Mapping[str, float]) -> None:
