@@ -201,6 +201,21 @@ def test_clusters_are_numbered_like_an_earlier_model(study: Path) -> None:
     assert {one: numbers[label] for one, label in before.items()} == labels_of(study / "two.csv")
 
 
+def test_a_record_between_two_clusters_keeps_its_number(study: Path) -> None:
+    """Whichever comes first in a file: such a record belongs to the cluster of the lower number."""
+    np.savez(study / "more.npz", id=np.array(["T-1"]), age=[60.0], pressure=[160.0])
+    told(study, "client", "import", "aarhus", "more.npz", "--id", "id")
+    ages = np.array([30.0, 90.0])
+    for name, order in (("earlier", [0, 1]), ("now", [1, 0])):
+        np.savez(study / f"{name}.npz", age=ages[order], pressure=[160.0, 160.0])
+    told(study, "client", "labels", "aarhus", "--model", "earlier.npz", "-o", "one.csv")
+    given = ("--model", "now.npz", "--like", "earlier.npz", "-o", "two.csv")
+    found = answer(study, "client", "labels", "aarhus", *given)
+    assert found["changed"] == 0
+    assert labels_of(study / "two.csv") == labels_of(study / "one.csv")
+    assert labels_of(study / "one.csv")["T-1"] == 0
+
+
 def test_the_model_has_no_history_though_it_is_numbered_like_one(study: Path) -> None:
     before = answer(study, "server", "model", "server", "-o", "now.npz")
     shuffled(study / "now.npz", study / "earlier.npz", [3, 2, 1, 0])

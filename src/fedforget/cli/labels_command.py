@@ -33,13 +33,18 @@ def write_labels(
         names = federation.feature_names
         centres = read_model(model, names)
         numbers = read_numbers(model, len(centres), names)
-        ids, places = party.labels(party.config.grid.to_clustered(centres))
         if like is not None:
             earlier = Earlier.read(like, federation)
             numbering = earlier.numbering(centres)
+            numbers = numbering.numbers
+        # A record between two clusters goes to the lower number, however the file is ordered.
+        order = np.argsort(numbers)
+        ids, found = party.labels(party.config.grid.to_clustered(centres[order]))
+        places = order[found]
+        if like is not None:
             before = earlier.labels(party.clustered_records())
             weights = np.ones(len(ids), dtype=np.int64)
-            changed, numbers = Changed.of(numbering, before, places, weights), numbering.numbers
+            changed = Changed.of(numbering, before, places, weights)
         labels = numbers[places].astype(np.int32)
         result: dict[str, Any] = {"records": len(ids), "file": str(out)}
         if out.suffix.lower() == ".h5ad":

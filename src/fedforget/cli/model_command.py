@@ -59,11 +59,13 @@ def _changed(party: ServerParty, like: Path, model: Exported) -> Changed:
     points = config.clustered_of(aggregate.points())
     from fedforget.clustering.distance import nearest
 
-    places = nearest(points, model.clustered)[0]
+    numbering = earlier.numbering(model.centres)
+    # A point between two clusters goes to the lower number, as in a file in this order.
+    order = np.argsort(numbering.numbers)
     return Changed.of(
-        earlier.numbering(model.centres),
+        numbering,
         earlier.labels(points),
-        places,
+        order[nearest(points, model.clustered[order])[0]],
         aggregate.counts(),
         config.rules.min_cell,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from fedforget.arrays import Floats, Ints, Labels
+from fedforget.arrays import Floats, Ints
 from fedforget.cli.console import console, listed, safe
 from fedforget.cli.given_files import features_in, read_centroids, read_numbers
 from fedforget.clustering.distance import nearest
@@ -73,7 +73,7 @@ class Changed:
 
     @classmethod
     def of(
-        cls, numbering: Numbering, before: Ints, places: Labels, weights: Ints, least: int = 1
+        cls, numbering: Numbering, before: Ints, places: Ints, weights: Ints, least: int = 1
     ) -> Changed:
         """``places`` are clusters in the model's order, ``before`` the earlier numbers."""
         n = len(numbering.numbers)
