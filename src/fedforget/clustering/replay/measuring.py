@@ -87,7 +87,9 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
         margins.norms[k] = norm
     errors = margins.errors
     errors.estimate = (d + 8.0) * (0.5 * SINGLE * most + UNDERFLOW)
-    errors.squared = errors.estimate + (d + 8.0) * SINGLE * (summary.radius2 + most)
+    # Squared lengths that are kept were rounded once.
+    roundings = 2.0 if takes_products(margins) else d + 8.0
+    errors.squared = errors.estimate + roundings * SINGLE * (summary.radius2 + most)
     errors.away = root_of(summary.slack)
     errors.rounding = rounding
     if takes_products(margins):
