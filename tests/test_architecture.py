@@ -18,6 +18,7 @@ LAYERS = [
         "lazy",
         "text",
         "incoming",
+        "locks",
         "whole_files",
         "wall_clock",
         "pages",

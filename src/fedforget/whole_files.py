@@ -8,7 +8,6 @@ removes such a leftover.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -19,7 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from fedforget.locks import lock
+
 _DESCRIPTORS = "/proc/self/fd"
+_PATIENCE = 1.0
+"""Seconds after which a new file does without its lock; whoever looks for leftovers has it less."""
 _LEFTOVER = re.compile(r"\.fedforget-([0-9a-f]{16})-[0-9a-f]{16}\.new")
 
 
@@ -104,7 +107,7 @@ def _new_file(folder: int, name: str, mode: int) -> tuple[int, str | None]:
 def _locked(descriptor: int) -> int:
     """Lock a file for as long as it is open: a leftover is what nobody has locked."""
     with suppress(OSError):  # not every file system has locks
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor, _PATIENCE)
     return descriptor
 
 
@@ -162,7 +165,7 @@ def _remove_if_abandoned(folder: int, name: str) -> None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(name, flags, dir_fd=folder)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
         os.unlink(name, dir_fd=folder)
     finally:
         os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fedforget.errors import FedforgetError
+from fedforget.locks import lock
 from fedforget.whole_files import is_leftover, whole_file
 
 LOCK = "lock"
@@ -219,7 +219,7 @@ def held(folder: Path) -> Iterator[None]:
         raise FolderError(f"{folder} cannot be written: {error.strerror}") from None
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor)
         except OSError:
             raise FolderInUseError(
                 f"{folder} is in use by another process; try again later"

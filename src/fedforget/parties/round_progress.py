@@ -8,7 +8,6 @@ is that of a round that was cut off.  This lock keeps nobody out; the one in ``f
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+
+from fedforget.locks import is_locked, lock
 
 FILE = "round.json"
 _NEW = f"{FILE}.new"
@@ -97,7 +98,8 @@ class RoundProgress:
         descriptor = None
         with suppress(OSError):
             descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            _lock(descriptor)
+            # Whoever looks whether a round runs holds the directory for an instant.
+            lock(descriptor, _PATIENCE)
         try:
             self._write()
             yield self
@@ -164,19 +166,6 @@ def _ended(stages: tuple[StageProgress, ...], now: float) -> tuple[StageProgress
     return (*stages[:-1], last)
 
 
-def _lock(descriptor: int) -> None:
-    """Lock the directory; whoever looks whether it is locked holds it for an instant."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.005)
-
-
 class Seen(msgspec.Struct, frozen=True):
     """What the file says, and whether the process that wrote it still runs."""
 
@@ -203,11 +192,6 @@ def _is_locked(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+        return is_locked(descriptor)
     finally:
         os.close(descriptor)
-    return False
