@@ -508,12 +508,15 @@ class Replay(Generic[Draws, Result]):
     def full_distances(self) -> int:
         """How many distances the assignments of a full run compute."""
         here: int = self.n_rows * int(self.points.summary["n"]) * self.task.n_clusters
-        n_iter = self.runs.restarts["n_iter"].tolist()
-        return here + sum(self._distances_of(n_iter[number]) for number in self.absent)
+        if self.absent:
+            n_iter = self.runs.restarts["n_iter"].tolist()
+            here += sum(self._distances_of(n_iter[number]) for number in self.absent)
+        return here
 
     def contenders(self) -> list[int]:
         """The restarts with rows that may be the first to have the lowest loss."""
-        return np.flatnonzero(self.runs.restarts["contends"]).tolist()
+        contend = self.runs.restarts["contends"].tolist()
+        return [number for number, contends in enumerate(contend) if contends]
 
     def last_row(self, number: int) -> int:
         """Where the last row of a restart is."""

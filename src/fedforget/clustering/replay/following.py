@@ -184,10 +184,10 @@ class ReplayingServer:
             return self.run(aggregate)
         changes = self.source.changes(aggregate, delta)
         n, total, n_new, n_gone = len(replay.names), replay.total, 0, 0
-        for _, before, after, *_ in changes:
-            n_new += before == 0
-            n_gone += after == 0
-            total += after - before
+        for change in changes:
+            n_new += change.before == 0
+            n_gone += change.after == 0
+            total += change.after - change.before
         if (
             n + n_new - n_gone < self.n_clusters
             or 2 * len(changes) > n

@@ -45,7 +45,7 @@ ROOMY = 3
 SHORTEST = 8
 """Lists shorter than this are worth lengthening."""
 
-FEW = 8
+FEW = 12
 """Up to so many points are settled one by one."""
 
 AT_ONCE = 4
@@ -97,18 +97,21 @@ def is_closer_by_margins(points, rows, margins, scratch, above, row, turn):
     iteration to the next.
     """
     kept, moved, drifts = margins.rows[row], scratch.moved[turn], margins.drifts[row]
-    most = next_ = most_above = next_above = 0.0
+    most = next_ = 0.0
     for k in range(drifts.shape[0]):
-        centre, drift = rows.centres[row, k], drifts[k]
+        drift = drifts[k]
         if moved[k]:
-            drift = _drift(centre, points.base, margins.anchors[row, k])
+            drift = _drift(rows.centres[row, k], points.base, margins.anchors[row, k])
         next_ = max(next_, min(most, drift))
         most = max(most, drift)
-        drift = _drift(centre, points.base, margins.anchors[above, k])
+    if most + next_ < kept.cut and kept.debt <= kept.price:
+        return False
+    most_above = next_above = 0.0
+    for k in range(drifts.shape[0]):
+        drift = _drift(rows.centres[row, k], points.base, margins.anchors[above, k])
         next_above = max(next_above, min(most_above, drift))
         most_above = max(most_above, drift)
-    is_used_up = most + next_ >= kept.cut or kept.debt > kept.price
-    return is_used_up and most_above + next_above < most + next_
+    return most_above + next_above < most + next_
 
 
 @helper
