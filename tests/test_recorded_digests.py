@@ -11,11 +11,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
-from fedforget import FederatedKMeans, SeededKMeans
+from fedforget import FederatedKMeans, KMeans, SeededKMeans
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import (
     REPLICATE_BITS,
@@ -28,10 +29,13 @@ from fedforget.clustering.lattice_kmeans import (
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.digests import Digest
+from fedforget.parties.client_party import open_client
 from fedforget.scma import Codec, add
+from parties.party_world import BOUNDS, World, federation_file
 
 RECORDED = Path(__file__).with_name("recorded_digests.json")
 SEED = Secret(bytes(range(16)))
+LOWS, WIDTHS = np.array(BOUNDS)[:, 0], np.diff(BOUNDS).ravel()
 
 
 def integers(name: str, top: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -71,6 +75,29 @@ def seeded(n: int, d: int, k: int) -> Iterator[tuple[str, str]]:
     yield "forget a seed", of_seeded(model)
     model.learn(X[n:], ids=np.arange(n, n + 20))
     yield "learn", of_seeded(model)
+
+
+def of_kmeans(model: KMeans) -> str:
+    digest = Digest("recorded kmeans")
+    order = np.argsort(model.ids_)
+    digest.array("centres", model.cluster_centers_).array("sizes", model.cluster_sizes_)
+    digest.array("labels", model.labels_[order]).field("n_iter", model.n_iter_)
+    return digest.field("inertia", model.inertia_).hex()
+
+
+def kmeans(n: int, d: int, k: int, **options: object) -> Iterator[tuple[str, str]]:
+    """K-means of one owner: fit, forget one by one, in a batch, learn."""
+    X = units(f"kmeans {n} {d}", (n + 20, d))
+    model = KMeans(k, random_state=3, **options).fit(X[:n], ids=np.arange(n))
+    yield "fit", of_kmeans(model)
+    for record in integers(f"kmeans {n} victims", n, (12,)).tolist():
+        if record in model.ids_:
+            model.forget(record)
+    yield "forget", of_kmeans(model)
+    model.forget(model.ids_[: n // 4])
+    yield "forget a batch", of_kmeans(model)
+    model.learn(X[n:], ids=np.arange(n, n + 20))
+    yield "learn", of_kmeans(model)
 
 
 def of_federated(model: FederatedKMeans) -> str:
@@ -154,6 +181,25 @@ def replay(kind: str, n: int, d: int, k: int, top: int) -> Iterator[tuple[str, s
     assert replayed > 12, "hardly anything was replayed"
 
 
+# -- directories -----------------------------------------------------------------------------------
+
+
+def directories(**options: object) -> Iterator[tuple[str, str]]:
+    """Clients in directories: what each has stored, and the model of every round."""
+    ids = [f"P-{row}" for row in range(40)]
+    with TemporaryDirectory() as folder:
+        world = World(Path(folder)).set_up(federation_file(**options))
+        for name in world.names:
+            world.hold(name, ids, WIDTHS * units(f"directory {name}", (40, len(BOUNDS))) + LOWS)
+        yield "import", world.round()["model"]
+        world.forget(world.names[0], ids[::2])
+        world.forget(world.names[1], ids[:1])
+        yield "forget", world.round()["model"]
+        for name in world.names:
+            with open_client(world.client(name)) as client:
+                yield f"stored at {name}", client.state_digest()
+
+
 # -- the code of multisets -------------------------------------------------------------------------
 
 
@@ -179,6 +225,10 @@ SCENARIOS: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "seeded 400 x 3, K = 4": lambda: seeded(400, 3, 4),
     "seeded 300 x 40, K = 9": lambda: seeded(300, 40, 9),
     "seeded 90 x 700, K = 12": lambda: seeded(90, 700, 12),
+    "kmeans": lambda: kmeans(900, 4, 5, n_init=3),
+    "kmeans, plain seeds": lambda: kmeans(900, 4, 5, seeding="plain", tol=0.0),
+    "kmeans by products": lambda: kmeans(500, 40, 14),
+    "kmeans by estimates": lambda: kmeans(260, 130, 12, n_init=2, max_iter=9),
     "federated": lambda: federated(600, 4, 4),
     "federated, seeds": lambda: federated(600, 4, 4, representatives="seeds"),
     "federated, lloyd": lambda: federated(600, 4, 4, representatives="lloyd"),
@@ -198,6 +248,8 @@ SCENARIOS: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "replay by margins, 16 features": lambda: replay("weighted", 250, 16, 20, 30),
     "replay by estimates": lambda: replay("weighted", 260, 130, 12, 40),
     "replay by estimates, few points": lambda: replay("weighted", 80, 300, 8, 120),
+    "directories": lambda: directories(),
+    "directories, lloyd": lambda: directories(representatives="lloyd"),
     "codec, one short index": lambda: codec([1000], 12),
     "codec, long indices": lambda: codec([193] * 40, 60),
     "codec, many bins": lambda: codec([10**6], 700),

@@ -45,10 +45,11 @@ class Report:
     verb : ``"forget"``, ``"learn"`` or ``"forget_clients"``.
     removed, added : numbers of records.
     left, joined : clients that went with their last record, or came with their first.
-    reseeded : for each client that drew seeds again, the first step (from 1) that it drew.
+    reseeded : for each client that drew seeds again, the first step (from 1) that it drew; for
+        :class:`~fedforget.KMeans`, the first step at which one of its restarts has another seed.
     changed_points : in how many lattice points the aggregate changed.
     server : ``"ran"``, ``"unchanged"`` (because the aggregate is), or ``"none"`` (there is none).
-    work : what the server had to compute again, beside what a full run computes.
+    work : what the server, or one owner, computed again, beside what a full run computes.
     traffic : bytes and time of the secure sum, where there was one.
     seconds : time spent at the ``clients``, on the ``sum`` and at the ``server``, and in ``total``.
     """
@@ -82,7 +83,7 @@ class Report:
             parts.append(f"server {self.server}, {changed}")
         if self.work is not None:
             parts.append(
-                f"{self.work.points} points looked at again, {self.work.distances} distances"
+                f"{self.work.points} labels computed again, {self.work.distances} distances"
                 f" computed (a full run: {self.work.full_distances})"
             )
         if self.traffic is not None:

@@ -215,6 +215,31 @@ def test_more_restarts_are_never_worse():
     assert losses[0] > losses[-1]
 
 
+@pytest.mark.parametrize("memory_limit", ["2 GiB", 1])
+@pytest.mark.parametrize("seeding", ["plain", "greedy"])
+def test_the_report_says_from_which_step_seeds_are_others(seeding, memory_limit):
+    """Whether a restart is followed or run again, and however its seeds are drawn."""
+    params = {"n_init": 2, "seeding": seeding, "memory_limit": memory_limit}
+    told = set()
+    for i in range(N):
+        model = kmeans(**params).fit(X, ids=IDS)
+        before = seeds_of_all(model)
+        report = model.forget(IDS[i])
+        after = seeds_of_all(model)
+        steps = [
+            s for old, new in zip(before, after, strict=True) for s in range(K) if old[s] != new[s]
+        ]
+        assert dict(report.reseeded) == ({"owner": min(steps) + 1} if steps else {})
+        told |= set(report.reseeded.values())
+    assert told == set(range(1, K + 1))
+
+
+def seeds_of_all(model):
+    """The ids of the seeds of each restart."""
+    inside = model._model
+    return [inside.records.ids[seeds].tolist() for seeds in inside._seeds_of_all().values()]
+
+
 def test_the_iteration_ends_where_it_is_told_to():
     noise = np.random.default_rng(0).random((2000, 2))
     for max_iter in (1, 2, 5):

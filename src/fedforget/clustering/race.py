@@ -205,3 +205,16 @@ def winner_of(
         kernels.tied_rows(*state, score, race.rate, race.label, race.met, tied)
         row = smallest_id(np.flatnonzero(tied))
     return row, score
+
+
+def first_difference(before: Ints, after: Ints) -> int | None:
+    """The first step at which two draws have different seeds, or one has none.
+
+    >>> first_difference(np.array([7, 3, 5]), np.array([7, 4, 5]))
+    1
+    """
+    both = min(len(before), len(after))
+    differ = np.flatnonzero(before[:both] != after[:both])
+    if len(differ):
+        return int(differ[0])
+    return None if len(before) == len(after) else both

@@ -189,8 +189,8 @@ class KMeans(OwnerEstimator):
         return self._model.learn(rows, ids, keys, arrival)
 
     def _report(self, verb: Verb, watch: Stopwatch, removed: int, added: int) -> Report:
-        work = self._model.work
-        reseeded: dict[Name, int] = {"owner": 1} if work.restarts else {}
+        work, step = self._model.work, self._model.redrawn_from
+        reseeded: dict[Name, int] = {} if step is None else {"owner": step}
         return Report(verb, removed, added, reseeded=reseeded, work=work, seconds=watch.total())
 
     # -- what was found ------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fedforget.clustering.greedy import coarse_of, n_candidates_of
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.lloyd import threshold_of
 from fedforget.clustering.prf import Keys
-from fedforget.clustering.race import Candidates
+from fedforget.clustering.race import Candidates, first_difference
 from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
 from fedforget.clustering.replay.candidates import choices_stand
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, ChangedSlots, Replay, Task, Work
@@ -243,9 +243,12 @@ class OwnedKMeans:
     records : the records, in slots.
     best : the number of the best restart: the lowest loss, the first of equals.
     work : what the last change cost.
+    redrawn_from : the first step, from 1, at which the last change gave a restart another seed;
+        None if all seeds stand.
     """
 
     best: int
+    redrawn_from: int | None = None
 
     def __init__(
         self,
@@ -329,6 +332,18 @@ class OwnedKMeans:
         """The slots of the best restart's seeds, in the order of drawing."""
         return self.outcome.seeds if self._replay is None else self._replay.seeds_of(self.best)
 
+    def _seeds_of_all(self) -> dict[int, Ints]:
+        """The slots of the seeds of each restart that is known."""
+        if self._replay is None:
+            return {number: outcome.seeds for number, outcome in self._outcomes.items()}
+        return {number: self._replay.seeds_of(number) for number in range(self.task.n_init)}
+
+    def _first_redrawn(self, before: dict[int, Ints]) -> int | None:
+        """The first step, from 1, at which a restart has another seed; records keep their slots."""
+        after = self._seeds_of_all()
+        steps = [first_difference(before[r], after[r]) for r in before.keys() & after.keys()]
+        return min((step + 1 for step in steps if step is not None), default=None)
+
     def loss(self) -> Fraction:
         """The exact sum of squared distances to the centres, in the records' own units."""
         if not len(self):
@@ -341,6 +356,11 @@ class OwnedKMeans:
 
     def forget(self, slots: Ints) -> None:
         """Erase records."""
+        before = self._seeds_of_all()
+        self._take_out(slots)
+        self.redrawn_from = self._first_redrawn(before)
+
+    def _take_out(self, slots: Ints) -> None:
         records, replay = self.records, self._replay
         n = len(records) - len(slots)
         stands = records.steps_stand_without(slots)
@@ -363,6 +383,12 @@ class OwnedKMeans:
 
     def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
         """Add records; returns their slots."""
+        before = self._seeds_of_all()
+        slots = self._take_in(values, ids, keys, arrival)
+        self.redrawn_from = self._first_redrawn(before)
+        return slots
+
+    def _take_in(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
         records, replay = self.records, self._replay
         stands = records.steps_stand_with(values)
         has_room = len(ids) <= records.n_free
