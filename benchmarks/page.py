@@ -21,6 +21,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import earlier
+
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "build" / "bench"
 PAGE = ROOT / "docs" / "performance.md"
@@ -46,10 +48,14 @@ class Run:
         }
         self.missing: list[str] = []
 
+    def rows(self, script: str) -> dict[str, dict[str, float]]:
+        """All figures of a script, row by row."""
+        found: dict[str, dict[str, float]] = self.files.get(script, {}).get("figures", {})
+        return found
+
     def figure(self, script: str, row: str, name: str) -> float | None:
         """One figure; None, and noted, if it is not there."""
-        rows = self.files.get(script, {}).get("figures", {})
-        value: float | None = rows.get(row, {}).get(name)
+        value = self.rows(script).get(row, {}).get(name)
         if value is None:
             self.missing.append(f"{script}: {row}: {name}")
         return value
@@ -223,12 +229,18 @@ def one_owner(run: Run) -> str:
 def more_records(run: Run) -> str:
     sizes = {"blobs 10,000": "10⁴", "blobs 100,000": "10⁵", BLOBS: "10⁶"}
     return table(
-        ["blobs", "one removal", "a batch of 1,000, against a fit"],
+        [
+            "blobs",
+            "one removal",
+            "a batch of 1,000, against scikit-learn's fit",
+            "against our own fit",
+        ],
         [
             [
                 f"{label} records",
                 run.show("lloyd", name, "removal_seconds", short),
                 run.show("lloyd", name, "batch_speed_up", faster),
+                run.show("lloyd", name, "batch_over_own_fit", faster),
             ]
             for name, label in sizes.items()
         ],
@@ -458,10 +470,14 @@ def starting(run: Run) -> str:
         "warm-up, empty cache": "`fedforget warm-up`: all kernels compiled",
         "demo, empty cache": "`fedforget demo`, its kernels compiled first",
         "demo, again": "`fedforget demo`, again",
+        "git clone, make demo": "`git clone`, `make demo`: from nothing to the demo's table",
     }
     later = {
         "python -c pass": "`python -c pass`, for comparison",
         "client status": "`fedforget client status`",
+        "client receipts": "`fedforget client receipts`",
+        "client requests": "`fedforget client requests`",
+        "client join": "`fedforget client join`",
         "server status": "`fedforget server status`",
         "verify": "`fedforget verify`",
         "client forget, an ordinary record": "`fedforget client forget`, one record",
@@ -473,6 +489,24 @@ def starting(run: Run) -> str:
     rows = [row(name, label, "seconds", "processor_seconds") for name, label in first.items()]
     rows += [[*row(name, label, "seconds"), ""] for name, label in later.items()]
     return table(["command", "time", "processor time, all processes"], rows)
+
+
+def slowest(run: Run) -> str:
+    """The kernels that take longest to compile."""
+    mark = "kernel "
+    spent = {
+        row.removeprefix(mark): found["processor_seconds"]
+        for row, found in run.rows("coldstart").items()
+        if row.startswith(mark)
+    }
+    longest = sorted(spent.items(), key=lambda item: -item[1])[:3]
+    named = ", ".join(f"`{name}` {short(seconds)}" for name, seconds in longest)
+    return sentence(
+        "One after the other, the {} kernels take {}; those that take longest are {}.",
+        run.show("coldstart", "kernels", "count", whole),
+        run.show("coldstart", "all kernels, one by one", "processor_seconds", short),
+        named,
+    )
 
 
 def size(run: Run) -> str:
@@ -496,6 +530,17 @@ def largest(run: Run) -> str:
     )
 
 
+def beside_earlier(run: Run) -> str:
+    """Figures of an earlier run beside those of this one."""
+    forms = ((earlier.SPEEDS, times), (earlier.SECONDS, short), (earlier.SHARES, share))
+    rows = [
+        [one.what, form(one.was), run.show(one.script, one.row, one.figure, form)]
+        for some, form in forms
+        for one in some
+    ]
+    return table(["", f"earlier, commit `{earlier.COMMIT}`", "this run"], rows)
+
+
 BLOCKS: dict[str, Callable[[Run], str]] = {
     "run": the_run,
     "one-owner": one_owner,
@@ -516,6 +561,8 @@ BLOCKS: dict[str, Callable[[Run], str]] = {
     "sources": sources,
     "quality": quality,
     "starting": starting,
+    "slowest": slowest,
+    "earlier": beside_earlier,
     "size": size,
     "largest": largest,
 }

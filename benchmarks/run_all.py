@@ -20,7 +20,7 @@ OUT = HERE.parent / "build" / "bench"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 RUNS: dict[str, str] = {
-    "coldstart": "coldstart.py",
+    "coldstart": "coldstart.py --clone",
     "seeding": "seeding.py",
     "forgetting": "forgetting.py",
     "memory": "memory.py",

@@ -189,7 +189,7 @@ def test_a_number_and_its_unit_stay_together_in_a_table() -> None:
 
 def test_every_benchmark_is_run() -> None:
     # The benchmark of live pages wants a directory to open.
-    helpers = {"common", "figures", "importing", "live_page", "page", "run_all"}
+    helpers = {"common", "earlier", "figures", "importing", "live_page", "page", "run_all"}
     scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in helpers}
     assert {words.split()[0] for words in run_all.RUNS.values()} == scripts
 

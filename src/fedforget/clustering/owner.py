@@ -1,9 +1,10 @@
 """One data owner: records, the secret that their draws depend on, and their clusters.
 
-Everything that holds records is an owner: the estimator for one owner, each client of a federation
-in one process, and the client in a directory, whose records live in a database.  They differ in
-where the records live (:class:`~fedforget.clustering.records.OwnedRecords`), not in what happens
-to them.
+Everything that holds records is an owner: :class:`~fedforget.SeededKMeans`, each client of a
+federation in one process, and the client in a directory, whose records live in a database.  They
+differ in where the records live (:class:`~fedforget.clustering.records.OwnedRecords`), not in what
+happens to them.  One exception: the records of :class:`~fedforget.KMeans` are the points that it
+replays, so :mod:`fedforget.clustering.replay.owned_kmeans` holds both.
 """
 
 from __future__ import annotations
