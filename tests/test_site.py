@@ -53,7 +53,7 @@ def test_lists_within_lists_are_nested(site: Path) -> None:
     """In a plain viewer two or three spaces are enough; the site's Markdown wants four."""
     page = (site / "architecture.html").read_text(encoding="utf-8")
     assert re.search(
-        r"<li>[^<]*<strong><code>clustering/partition.py</code>(?:(?!</li>).)*<ul>", page, re.S
+        r"<li>[^<]*<strong><code>clustering/owner.py</code>(?:(?!</li>).)*<ul>", page, re.S
     )
 
 
