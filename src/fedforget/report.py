@@ -86,6 +86,11 @@ class Report:
                 f"{self.work.points} labels computed again, {self.work.distances} distances"
                 f" computed (a full run: {self.work.full_distances})"
             )
+            if self.work.restarts:
+                restarts = (
+                    "1 restart" if self.work.restarts == 1 else f"{self.work.restarts} restarts"
+                )
+                parts.append(f"{restarts} run in full")
         if self.traffic is not None:
             most = max(size for party, size in self.traffic.sent.items() if party != "server")
             parts.append(f"secure sum: {most} bytes sent by a client at most")
