@@ -23,7 +23,13 @@ CHANGING = [
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ][\d:.]+(?:Z|\+[\d:]+)?)?"), "DATE"),
     (re.compile(r"\b[\d.]+ (?:µs|ms|s)\b"), "TIME"),
     (re.compile(r"\b\d+ bytes\b"), "BYTES"),
-    (re.compile(r"\d+ labels? computed again, \d+ distances? computed \(.*?\)(?:; \d+ restarts? run in full)?"), "WORK"),
+    (
+        re.compile(
+            r"\d+ labels? computed again, \d+ distances? computed \(.*?\)"
+            r"(?:; \d+ restarts? run in full)?"
+        ),
+        "WORK",
+    ),
     (re.compile(r"\s+"), " "),
 ]
 """What differs from run to run: digests under fresh keys, dates, times, messages of the protocol,
