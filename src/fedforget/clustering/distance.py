@@ -104,13 +104,18 @@ class Rows:
         if d * (len(centres) - first) >= _SCREEN_SIZE:
             self._meet_screened(centres, first, d2, label)
         elif n * d <= _TURNED_SIZE:
-            kernels.meet_tiles(self._turned(), centres, first, d2, label)
+            kernels.meet_tiles(self.turned(), centres, first, d2, label)
         elif len(centres) - first == 1:
             self._meet_one(centres[first], first, d2, label)
         else:
             kernels.meet_tiled(self.values, centres, first, d2, label)
 
-    def _turned(self) -> Floats:
+    def can_be_turned(self, n_centres: int) -> bool:
+        """Whether so many centres are best met by rows in the second layout."""
+        n, d = self.values.shape
+        return d * n_centres < _SCREEN_SIZE and n * d <= _TURNED_SIZE
+
+    def turned(self) -> Floats:
         """The rows in the second layout."""
         if self._tiles is None:
             n, d = self.values.shape
@@ -172,7 +177,7 @@ class Rows:
         if d * len(candidates) >= _SCREEN_SIZE:
             self._try_screened(candidates, coarse, d2, near, totals)
         elif n * d <= _TURNED_SIZE:
-            kernels.try_tiles(self._turned(), candidates, coarse, d2, near, totals)
+            kernels.try_tiles(self.turned(), candidates, coarse, d2, near, totals)
         else:
             kernels.try_tiled(self.values, candidates, coarse, d2, near, totals)
 
