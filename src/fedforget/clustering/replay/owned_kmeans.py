@@ -49,11 +49,18 @@ NO_RACES: Mapping[int, Before] = MappingProxyType({})
 
 
 def restarts_of(
-    records: RecordSlots, slots: Ints, task: Task, before: Mapping[int, Before] = NO_RACES
+    records: RecordSlots,
+    slots: Ints,
+    task: Task,
+    table: Ints | None = None,
+    before: Mapping[int, Before] = NO_RACES,
 ) -> RecordRestarts:
-    """Records in coordinates, ready to be clustered; ``before`` are races from before a change."""
+    """Records in coordinates, ready to be clustered.
+
+    ``table`` is that of the points, where there is one; ``before`` are races from before a change.
+    """
     return RecordRestarts(
-        Rows(records.coordinates(slots)),
+        Rows(records.coordinates(slots, table)),
         None,
         Keys.of_words(records.points.keys[slots]),
         task.n_clusters,
@@ -111,9 +118,10 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         return self.records.in_use()
 
     def _restarts(self) -> RecordRestarts:
-        return restarts_of(self.records, self.in_use(), self.task, self._take_before())
+        in_use, table = self.in_use(), self._tables[0]
+        return restarts_of(self.records, in_use, self.task, table, self._take_before(in_use))
 
-    def _take_before(self) -> dict[int, Before]:
+    def _take_before(self, in_use: Ints) -> dict[int, Before]:
         """The races that lost candidates in the last change, and nothing else; they are used once.
 
         The records that have gone are still in their slots.
@@ -121,7 +129,7 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         kept, numbers, self._reusable = self.candidates, self._reusable, []
         if kept is None or not numbers:
             return {}
-        gone, in_use = Rows(self.records.coordinates(self._gone)), self.in_use()
+        gone = Rows(self.records.coordinates(self._gone, self._tables[0]))
         before = {}
         for number in numbers:
             slots = kept.rows[number]
