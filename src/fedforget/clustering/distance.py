@@ -112,14 +112,16 @@ class Rows:
 
     def can_be_turned(self, n_centres: int) -> bool:
         """Whether so many centres are best met by rows in the second layout."""
-        n, d = self.values.shape
-        return d * n_centres < _SCREEN_SIZE and n * d <= _TURNED_SIZE
+        d: int = self.values.shape[1]
+        return d * n_centres < _SCREEN_SIZE and len(self) * d <= _TURNED_SIZE
 
     def turned(self) -> Floats:
         """The rows in the second layout."""
         if self._tiles is None:
             n, d = self.values.shape
-            tiles = np.zeros((-(-n // kernels.TILE), d, kernels.TILE))
+            tiles = np.empty((-(-n // kernels.TILE), d, kernels.TILE))
+            # Places behind the last row are measured, too, though nobody reads what comes of it.
+            tiles[-1:] = 0.0
             kernels.turn(self.values, tiles)
             # Only now: another thread may be here, too.
             self._tiles = tiles

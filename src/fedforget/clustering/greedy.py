@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedforget.arrays import Ints
+from fedforget.arrays import Floats, Ints
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
 from fedforget.clustering.prf import Keys
@@ -60,7 +60,7 @@ class Before(NamedTuple):
     """
 
     candidates: Candidates
-    gone: Rows
+    gone: Floats
 
 
 def run_greedily(
@@ -107,7 +107,7 @@ def _draw_by_tiles(
     before: Before | None,
 ) -> None:
     """Draw all further seeds in one kernel, which comes back only where scores are equal."""
-    n_seeds, n_candidates = drawn.rows.shape
+    n_candidates = drawn.rows.shape[1]
     drawn.rows[1:] = kernels.TO_DRAW
     tiles, gone = rows.turned(), np.empty((0, 1, kernels.TILE))
     gone_rate = np.empty(0)
@@ -115,8 +115,8 @@ def _draw_by_tiles(
         kept = before.candidates
         for new, old in zip(vars(drawn).values(), vars(kept).values(), strict=True):
             new[1:] = old[1:]
-        gone = before.gone.turned()
-        gone_rate = before.gone.nearest(rows.values[race.rows])[1]
+        gone_rows = Rows(before.gone)
+        gone, (_, gone_rate) = gone_rows.turned(), gone_rows.nearest(rows.values[race.rows])
     parts = drawn.rows, drawn.scores, drawn.totals, drawn.chosen
     near, coarse = np.empty((n_candidates, len(rows))), coarse_of(rows.values.shape[1])
     step, no_seeds = 1, np.empty((0, rows.values.shape[1]))
@@ -132,6 +132,8 @@ def _draw_by_tiles(
         assert won is not None
         drawn.rows[step, tied], drawn.scores[step, tied] = won
         drawn.totals[step, tied] = kernels.TO_MEASURE
+    # These are records that are to be erased.
+    gone.fill(0.0)
     drawn.rows[step:] = -1
     steps = range(1, step)
     race.rows += [int(drawn.rows[at, drawn.chosen[at]]) for at in steps]

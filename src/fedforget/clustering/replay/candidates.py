@@ -38,7 +38,8 @@ def choices_stand(
     as the replay is told; the points, which come as a table, are still as they were.  Only restarts
     whose ``stand`` is STAND are looked at.
 
-    OUT: totals, which follow the changes; they are of no use any more where choices fall.  Working memory: places, d2, near, place.  OUT: stand.
+    OUT: totals, which follow the changes; they are of no use any more where choices fall.
+    OUT: stand.  Working memory: places, d2, near, place.
     """
     points = _points(table)
     new = 0

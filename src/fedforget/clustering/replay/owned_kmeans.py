@@ -19,7 +19,14 @@ from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Candidates
 from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
 from fedforget.clustering.replay.candidates import FALL, GONE, STAND, choices_stand
-from fedforget.clustering.replay.engine import MOST_CLUSTERS, ChangedSlots, Replay, Task, Work
+from fedforget.clustering.replay.engine import (
+    MOST_CLUSTERS,
+    ChangedSlots,
+    Drawn,
+    Replay,
+    Task,
+    Work,
+)
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.state import READY, RERUN, Margins, Sizes
 from fedforget.clustering.rounding import Rounding
@@ -129,7 +136,7 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         kept, numbers, self._reusable = self.candidates, self._reusable, []
         if kept is None or not numbers:
             return {}
-        gone = Rows(self.records.coordinates(self._gone, self._tables[0]))
+        gone = self.records.coordinates(self._gone, self._tables[0])
         before = {}
         for number in numbers:
             slots = kept.rows[number]
@@ -139,6 +146,12 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             of_number = kept.scores[number], kept.totals[number], kept.chosen[number]
             before[number] = Before(Candidates(rows, *of_number), gone)
         return before
+
+    def _draw(self, restarts: RecordRestarts, numbers: list[int]) -> dict[int, Drawn]:
+        drawn = super()._draw(restarts, numbers)
+        for race in restarts.before.values():
+            race.gone.fill(0.0)
+        return drawn
 
     def _result(self, restarts: RecordRestarts, seeds: Ints, number: int) -> tuple[Outcome, int]:
         capacity = len(self.points.weights)
