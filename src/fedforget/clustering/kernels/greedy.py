@@ -6,7 +6,7 @@ import numpy as np
 
 from fedforget.clustering.kernels.candidates import carry, try_tiles
 from fedforget.clustering.kernels.race import race_step
-from fedforget.compilation import allocating_kernel, helper
+from fedforget.compilation import allocating_kernel, helper, inlined
 
 TO_DRAW = -2
 """The row of a candidate that is still to be drawn."""
@@ -50,8 +50,9 @@ def draw_steps(
             if drawn[number] == TO_DRAW:
                 counter = stream + np.uint64(step) + np.uint64(number << candidate_bits)
                 # Rows have met all seeds: their rates are what they are.
+                n_met = no_seeds.shape[0]
                 row, score, ties = race_step(
-                    values, no_seeds, 0, no_weights, keys0, keys1, counter, rate, label, met
+                    values, no_seeds, n_met, no_weights, keys0, keys1, counter, rate, label, met
                 )
                 if ties > 1:
                     return step, number
@@ -66,7 +67,7 @@ def draw_steps(
         count = _gather(values, drawn, potentials, False, which, places)
         n_standing = count
         if n_standing > 0:
-            sums[:count] = 0
+            _clear(sums)
             try_tiles(gone, places[:count], coarse, gone_rate, gone_near, sums)
             for j in range(count):
                 carry(potentials[which[j]], -sums[j, 0], -sums[j, 1])
@@ -75,27 +76,44 @@ def draw_steps(
         # The others are measured.
         count = _gather(values, drawn, potentials, True, which, places)
         if count > 0:
-            sums[:count] = 0
+            _clear(sums)
             try_tiles(tiles, places[:count], coarse, rate, near, sums)
             for number in range(n_candidates):
                 if potentials[number, 0] == TO_MEASURE:
-                    potentials[number] = sums[_place_of_row(drawn, which, count, drawn[number])]
+                    at = _place_of_row(drawn, which, count, drawn[number])
+                    potentials[number, 0] = sums[at, 0]
+                    potentials[number, 1] = sums[at, 1]
 
         best = least_total(drawn, potentials)
         at = _place_of_row(drawn, which, count, drawn[best])
         if at < 0:
-            places[0] = values[drawn[best]]
-            sums[:1] = 0
+            _copy(values[drawn[best]], places[0])
+            _clear(sums)
             try_tiles(tiles, places[:1], coarse, rate, near, sums)
             at = 0
-        rate[:] = near[at]
+        _copy(near[at], rate)
         if n_standing > 0 and gone_row >= 0 and best == chosen[step]:
-            gone_rate[:] = gone_near[gone_row]
+            _copy(gone_near[gone_row], gone_rate)
         else:
             rows[step + 1 :] = TO_DRAW
         chosen[step] = best
         step += 1
     return step, -1
+
+
+@inlined
+def _copy(source, out):
+    """Copy a vector.  OUT: out."""
+    for t in range(out.shape[0]):
+        out[t] = source[t]
+
+
+@inlined
+def _clear(sums):
+    """Begin with potentials of zero.  OUT: sums."""
+    for number in range(sums.shape[0]):
+        sums[number, 0] = 0
+        sums[number, 1] = 0
 
 
 @helper
@@ -111,8 +129,7 @@ def _gather(values, drawn, potentials, is_new, which, places):
         if is_new and _place_of_row(drawn, which, count, drawn[number]) >= 0:
             continue
         which[count] = number
-        for t in range(places.shape[1]):
-            places[count, t] = values[drawn[number], t]
+        _copy(values[drawn[number]], places[count])
         count += 1
     return count
 
