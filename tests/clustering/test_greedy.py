@@ -15,10 +15,16 @@ from scipy import stats
 import twins
 from fedforget.clustering import distance, kernels
 from fedforget.clustering.distance import Rows
-from fedforget.clustering.greedy import coarse_of, least_of, n_candidates_of
+from fedforget.clustering.greedy import (
+    Before,
+    coarse_of,
+    least_of,
+    n_candidates_of,
+    run_greedily,
+)
 from fedforget.clustering.ids import keys_of_ids
-from fedforget.clustering.prf import Secret
-from fedforget.clustering.race import Candidates
+from fedforget.clustering.prf import Keys, Secret
+from fedforget.clustering.race import Candidates, Race, first_row
 from fedforget.clustering.replay import engine, owned_kmeans
 from fedforget.clustering.replay.engine import Task
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
@@ -399,6 +405,74 @@ def test_a_broken_update_of_potentials_is_caught() -> None:
     """Potentials that do not follow show in the model itself."""
     assert all(right for seed in range(6) for right in removals(seed, broken=False))
     assert not all(right for seed in range(6) for right in removals(seed, broken=True))
+
+
+# -- a race in one kernel, and races before records went -------------------------------------------
+
+
+def race_over(
+    values: np.ndarray, keys: Keys, before: Before | None = None, *, by_calls: bool = False
+) -> Race:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distance, "_TURNED_SIZE", -1 if by_calls else 10**9)
+        return run_greedily(Rows(values), keys, 6, 3, smallest_id=first_row, before=before)
+
+
+def all_of(race: Race) -> tuple[object, ...]:
+    """All that a race finds, bit for bit."""
+    assert race.candidates is not None
+    parts = vars(race.candidates).values()
+    n = len(race.rows)
+    return race.rows, race.scores, [part[:n].tolist() for part in parts], race.rate.tolist()
+
+
+def some_rows(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Rows, of which some are copies in one case of two."""
+    if rng.random() < 0.5:
+        return rng.normal(size=(n, 3))
+    return rng.integers(0, 3, (n, 3)).astype(np.float64)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_one_kernel_draws_what_single_races_draw(number: int) -> None:
+    """With equal keys, equal rates tie: ties go to the first row."""
+    rng = np.random.default_rng(number)
+    values = some_rows(rng, 150)
+    keys = keys_of_ids(SECRET, np.arange(150) if number % 2 else np.zeros(150, dtype=np.int64))
+    assert all_of(race_over(values, keys)) == all_of(race_over(values, keys, by_calls=True))
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_what_stands_of_a_race_before_is_what_a_new_one_draws(number: int) -> None:
+    rng = np.random.default_rng(number)
+    values, ids = some_rows(rng, 200), np.arange(200)
+    old = race_over(values, keys_of_ids(SECRET, ids)).candidates
+    assert old is not None
+    goes = rng.random(200) < rng.choice([0.005, 0.05, 0.3])
+    stays = np.flatnonzero(~goes)
+    place = np.full(201, kernels.TO_DRAW)
+    place[stays], place[-1] = np.arange(len(stays)), -1
+    before = Before(Candidates(place[old.rows], old.scores, old.totals, old.chosen), values[goes])
+    keys = keys_of_ids(SECRET, stays)
+    new = race_over(values[stays], keys)
+    assert all_of(race_over(values[stays], keys, before)) == all_of(new)
+    # Another restart may need them.
+    assert before.gone.tolist() == values[goes].tolist()
+
+
+def test_what_stands_is_not_drawn_again(rng: np.random.Generator) -> None:
+    """A record goes that was no candidate; scores that no race could have tell who was asked."""
+    values, keys = rng.normal(size=(200, 3)), keys_of_ids(SECRET, np.arange(200))
+    old = race_over(values, keys).candidates
+    assert old is not None
+    last = int(np.setdiff1d(np.arange(200), old.rows)[-1])
+    order = np.append(np.delete(np.arange(200), last), last)
+    kept = Candidates(np.argsort(order)[old.rows], old.scores + 1.0, old.totals, old.chosen)
+    left = order[:-1]
+    before = Before(kept, values[order[-1:]])
+    race = race_over(values[left], Keys(keys.low[left], keys.high[left]), before)
+    assert race.candidates is not None
+    assert race.candidates.scores[1:].tolist() == kept.scores[1:].tolist()
 
 
 @pytest.mark.parametrize("memory_limit", [0, 20_000, 1 << 24])

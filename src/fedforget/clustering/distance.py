@@ -104,17 +104,24 @@ class Rows:
         if d * (len(centres) - first) >= _SCREEN_SIZE:
             self._meet_screened(centres, first, d2, label)
         elif n * d <= _TURNED_SIZE:
-            kernels.meet_tiles(self._turned(), centres, first, d2, label)
+            kernels.meet_tiles(self.turned(), centres, first, d2, label)
         elif len(centres) - first == 1:
             self._meet_one(centres[first], first, d2, label)
         else:
             kernels.meet_tiled(self.values, centres, first, d2, label)
 
-    def _turned(self) -> Floats:
+    def can_be_turned(self, n_centres: int) -> bool:
+        """Whether so many centres are best met by rows in the second layout."""
+        d: int = self.values.shape[1]
+        return d * n_centres < _SCREEN_SIZE and len(self) * d <= _TURNED_SIZE
+
+    def turned(self) -> Floats:
         """The rows in the second layout."""
         if self._tiles is None:
             n, d = self.values.shape
-            tiles = np.zeros((-(-n // kernels.TILE), d, kernels.TILE))
+            tiles = np.empty((-(-n // kernels.TILE), d, kernels.TILE))
+            # Places behind the last row are measured, too, though nobody reads what comes of it.
+            tiles[-1:] = 0.0
             kernels.turn(self.values, tiles)
             # Only now: another thread may be here, too.
             self._tiles = tiles
@@ -172,7 +179,7 @@ class Rows:
         if d * len(candidates) >= _SCREEN_SIZE:
             self._try_screened(candidates, coarse, d2, near, totals)
         elif n * d <= _TURNED_SIZE:
-            kernels.try_tiles(self._turned(), candidates, coarse, d2, near, totals)
+            kernels.try_tiles(self.turned(), candidates, coarse, d2, near, totals)
         else:
             kernels.try_tiled(self.values, candidates, coarse, d2, near, totals)
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from fedforget.arrays import Ints
+from fedforget.arrays import Floats, Ints
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
 from fedforget.clustering.prf import Keys
@@ -48,6 +49,20 @@ def coarse_of(n_features: int) -> float:
     return 2.0**bits
 
 
+class Before(NamedTuple):
+    """A race that was run before some records went, and from which a new one takes what stands.
+
+    Attributes
+    ----------
+    candidates : its candidates, by the rows of the records that are left; ``kernels.TO_DRAW``
+        where a candidate has gone.
+    gone : the records that have gone, in coordinates.
+    """
+
+    candidates: Candidates
+    gone: Floats
+
+
 def run_greedily(
     rows: Rows,
     keys: Keys,
@@ -56,6 +71,7 @@ def run_greedily(
     *,
     smallest_id: Callable[[Ints], int],
     stream: int = 0,
+    before: Before | None = None,
 ) -> Race:
     """Draw until there are ``n_seeds`` seeds, or no record is apart from them.
 
@@ -66,15 +82,76 @@ def run_greedily(
     n_candidates : how many races a step has.
     smallest_id : given the rows of tied records, returns the row with the smallest id.
     stream : counter of the first step.
+    before : what is known of the race; it changes how much is computed, and nothing else.
     """
-    values = rows.values
-    n, d = values.shape
-    race, drawn = new_race(n), Candidates.none(n_seeds, n_candidates)
+    race, drawn = new_race(len(rows)), Candidates.none(n_seeds, n_candidates)
     race.candidates = drawn
     run_race(race, rows, keys, min(n_seeds, 1), smallest_id=smallest_id, stream=stream)
     if not race.rows:
         return race
     drawn.rows[0, 0], drawn.scores[0, 0] = race.rows[0], race.scores[0]
+    if rows.can_be_turned(n_candidates):
+        _draw_by_tiles(race, drawn, rows, keys, smallest_id, stream, before)
+    else:
+        _draw_by_calls(race, drawn, rows, keys, smallest_id, stream)
+    return race
+
+
+def _draw_by_tiles(
+    race: Race,
+    drawn: Candidates,
+    rows: Rows,
+    keys: Keys,
+    smallest_id: Callable[[Ints], int],
+    stream: int,
+    before: Before | None,
+) -> None:
+    """Draw all further seeds in one kernel, which comes back only where scores are equal."""
+    n_candidates = drawn.rows.shape[1]
+    drawn.rows[1:] = kernels.TO_DRAW
+    tiles, gone = rows.turned(), np.empty((0, 1, kernels.TILE))
+    gone_rate = np.empty(0)
+    if before is not None and before.candidates.rows[0, 0] == race.rows[0]:
+        kept = before.candidates
+        for new, old in zip(vars(drawn).values(), vars(kept).values(), strict=True):
+            new[1:] = old[1:]
+        gone_rows = Rows(before.gone)
+        gone, (_, gone_rate) = gone_rows.turned(), gone_rows.nearest(rows.values[race.rows])
+    parts = drawn.rows, drawn.scores, drawn.totals, drawn.chosen
+    near, coarse = np.empty((n_candidates, len(rows))), coarse_of(rows.values.shape[1])
+    step, no_seeds = 1, np.empty((0, rows.values.shape[1]))
+    while True:
+        step, tied = kernels.draw_steps(
+            tiles, rows.values, *keys, np.uint64(stream), CANDIDATE_BITS, coarse, gone, gone_rate,
+            step, race.rate, race.label, race.met, near, *parts,
+        )  # fmt: skip
+        if tied < 0:
+            break
+        counter = stream + step + (tied << CANDIDATE_BITS)
+        won = winner_of(race, rows.values, keys, no_seeds, counter, smallest_id)
+        assert won is not None
+        drawn.rows[step, tied], drawn.scores[step, tied] = won
+        drawn.totals[step, tied] = kernels.TO_MEASURE
+    # These are records that are to be erased.
+    gone.fill(0.0)
+    drawn.rows[step:] = -1
+    steps = range(1, step)
+    race.rows += [int(drawn.rows[at, drawn.chosen[at]]) for at in steps]
+    race.scores += [float(drawn.scores[at, drawn.chosen[at]]) for at in steps]
+
+
+def _draw_by_calls(
+    race: Race,
+    drawn: Candidates,
+    rows: Rows,
+    keys: Keys,
+    smallest_id: Callable[[Ints], int],
+    stream: int,
+) -> None:
+    """Draw all further seeds, race by race."""
+    values = rows.values
+    n_seeds, n_candidates = drawn.rows.shape
+    n, d = values.shape
     no_seeds, coarse = np.empty((0, d)), coarse_of(d)
     near = np.empty((n_candidates, n))
     for step in range(1, n_seeds):
@@ -98,7 +175,6 @@ def run_greedily(
         race.rows.append(int(drawn.rows[step, chosen]))
         race.scores.append(float(drawn.scores[step, chosen]))
         race.rate[:] = near[which[chosen] - first]
-    return race
 
 
 def least_of(totals: Ints) -> int:

@@ -39,6 +39,7 @@ from fedforget.clustering.kernels.distance import (
     squared_distance,
     turn,
 )
+from fedforget.clustering.kernels.greedy import TO_DRAW, TO_MEASURE, draw_steps
 from fedforget.clustering.kernels.index import index_drop, index_find, index_put
 from fedforget.clustering.kernels.lattice import (
     add_fixed_point,
@@ -66,6 +67,8 @@ __all__ = [
     "LOW_BITS",
     "SCREEN",
     "TILE",
+    "TO_DRAW",
+    "TO_MEASURE",
     "add_fixed_point",
     "add_moments",
     "all_within",
@@ -74,6 +77,7 @@ __all__ = [
     "copy_and_measure",
     "distances_to",
     "draw",
+    "draw_steps",
     "exponential",
     "index_drop",
     "index_find",

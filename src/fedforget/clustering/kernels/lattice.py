@@ -6,7 +6,7 @@ import numpy as np
 
 from fedforget.clustering.kernels.clocks import draw
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.compilation import kernel
+from fedforget.compilation import inlined, kernel
 
 
 @kernel
@@ -89,34 +89,40 @@ def total_shift(before, after):
     return total
 
 
-@kernel
-def add_moments(points, weights, sums, squares):
-    """Add w x and w x^2 of every feature.  OUT: sums, squares.
+@inlined
+def add_moment(weight, x, sums, squares, t):
+    """Add w x and w x^2 of feature t of a point.  OUT: sums, squares.
 
-    Weights may be negative.  ``squares`` has a low and a high word per feature, a number of 128
+    The weight may be negative.  ``squares`` has a low and a high word per feature, a number of 128
     bits in two's complement.  |w x| is below 2^62, and |x| below 2^52.
     """
     half = np.uint64(32)
     low_half = (np.uint64(1) << half) - np.uint64(1)
+    moment = weight * x
+    sums[t] += moment
+    one, other = np.uint64(abs(moment)), np.uint64(abs(x))
+    a, b, c, d = one >> half, one & low_half, other >> half, other & low_half
+    middle = a * d + b * c
+    low = b * d + (middle << half)
+    high = a * c + (middle >> half)
+    if low < b * d:
+        high += np.uint64(1)
+    if weight < 0:
+        # The complement of both words, plus 1.
+        low = ~low + np.uint64(1)
+        high = ~high + (np.uint64(1) if low == np.uint64(0) else np.uint64(0))
+    squares[t, 0] += low
+    squares[t, 1] += high
+    if squares[t, 0] < low:
+        squares[t, 1] += np.uint64(1)
+
+
+@kernel
+def add_moments(points, weights, sums, squares):
+    """:func:`add_moment` of every point and feature.  OUT: sums, squares."""
     for i in range(points.shape[0]):
         for t in range(points.shape[1]):
-            moment = weights[i] * points[i, t]
-            sums[t] += moment
-            one, other = np.uint64(abs(moment)), np.uint64(abs(points[i, t]))
-            a, b, c, d = one >> half, one & low_half, other >> half, other & low_half
-            middle = a * d + b * c
-            low = b * d + (middle << half)
-            high = a * c + (middle >> half)
-            if low < b * d:
-                high += np.uint64(1)
-            if weights[i] < 0:
-                # The complement of both words, plus 1.
-                low = ~low + np.uint64(1)
-                high = ~high + (np.uint64(1) if low == np.uint64(0) else np.uint64(0))
-            squares[t, 0] += low
-            squares[t, 1] += high
-            if squares[t, 0] < low:
-                squares[t, 1] += np.uint64(1)
+            add_moment(weights[i], points[i, t], sums, squares, t)
 
 
 @kernel

@@ -13,6 +13,7 @@ from fedforget.clustering.greedy import CANDIDATE_BITS
 from fedforget.clustering.kernels.candidates import count_square
 from fedforget.clustering.kernels.clocks import draw, exponential, uniform
 from fedforget.clustering.kernels.distance import squared_distance
+from fedforget.clustering.kernels.greedy import least_total
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import locate
 from fedforget.clustering.replay.parts import part_of
@@ -21,21 +22,24 @@ from fedforget.compilation import helper, kernel
 
 _points = part_of(Points)
 
+FALL, STAND, GONE = 0, 1, 2
+"""Choices may fall or stand; or a candidate has gone, and potentials are as they were."""
+
 
 @kernel
 def choices_stand(
     table, rows, scores, totals, chosen, changed, values, keys, coarse, places, d2, near, place,
     stand,
 ):  # fmt: skip
-    """Whether every step of each restart keeps its candidates and its choice.
+    """Whether every step of each restart keeps its candidates and its choice: FALL, STAND or GONE.
 
     ``rows``, ``scores``, ``totals`` and ``chosen`` are those of the candidates, with slots for
     rows, restart by restart.  ``changed``, ``values`` and ``keys`` say which records come and go,
     as the replay is told; the points, which come as a table, are still as they were.  Only restarts
-    that are marked in ``stand`` are looked at.
+    whose ``stand`` is STAND are looked at.
 
-    OUT: totals, which follow the changes; they are of no use any more where the choice does not
-    stand.  Working memory: places, d2, near, place.  OUT: stand.
+    OUT: totals, which follow the changes; they are of no use any more where choices fall.
+    OUT: stand.  Working memory: places, d2, near, place.
     """
     points = _points(table)
     new = 0
@@ -48,7 +52,7 @@ def choices_stand(
         else:
             locate(points, changed[c, 0], places[c])
     for r in range(stand.shape[0]):
-        if stand[r]:
+        if stand[r] == STAND:
             stand[r] = _restart_stands(
                 points, r, rows[r], scores[r], totals[r], chosen[r], changed, keys, coarse, places,
                 d2, near, place,
@@ -59,20 +63,20 @@ def choices_stand(
 def _restart_stands(
     points, restart, rows, scores, totals, chosen, changed, keys, coarse, places, d2, near, place
 ):
-    """Whether one restart keeps its choices.  OUT: totals, d2, near, place."""
+    """Whether one restart keeps its choices: FALL, STAND or GONE.  OUT: totals, d2, near, place."""
     n_seeds, n_candidates = rows.shape
     m = changed.shape[0]
     for c in range(m):
         d2[c] = 1.0
         if changed[c, 2] == 0 and _is_among(rows, changed[c, 0]):
-            return False
+            return GONE
     for step in range(n_seeds):
         for number in range(n_candidates if step > 0 else 1):
             counter = np.uint64(restart) << np.uint64(32)
             counter += np.uint64(number) << np.uint64(CANDIDATE_BITS)
             counter += np.uint64(step)
             if _any_wins(changed, keys, counter, scores[step, number], d2):
-                return False
+                return FALL
             if rows[step, number] < 0:
                 continue
             locate(points, rows[step, number], place)
@@ -82,11 +86,11 @@ def _restart_stands(
                 if step > 0:
                     sign = changed[c, 2] - changed[c, 1]
                     count_square(totals[step, number], near[number, c], coarse, sign)
-        if _least(rows[step], totals[step]) != chosen[step]:
-            return False
+        if least_total(rows[step], totals[step]) != chosen[step]:
+            return FALL
         for c in range(m):
             d2[c] = near[chosen[step], c]
-    return True
+    return STAND
 
 
 @helper
@@ -112,17 +116,3 @@ def _is_among(rows, slot):
             if rows[step, number] == slot:
                 return True
     return False
-
-
-@helper
-def _least(rows, totals):
-    """The first of the candidates with the least potential."""
-    least = -1
-    for number in range(rows.shape[0]):
-        if rows[number] >= 0 and (
-            least < 0
-            or totals[number, 0] < totals[least, 0]
-            or (totals[number, 0] == totals[least, 0] and totals[number, 1] < totals[least, 1])
-        ):
-            least = number
-    return least

@@ -19,7 +19,7 @@ from fedforget.clustering.lloyd import Moments, Restarts, threshold_of
 from fedforget.clustering.race import Candidates
 from fedforget.clustering.replay import walk
 from fedforget.clustering.replay.parts import table_of
-from fedforget.clustering.replay.points import set_features
+from fedforget.clustering.replay.points import change_moments, set_features
 from fedforget.clustering.replay.products import address_of_sgemm, blas_threads
 from fedforget.clustering.replay.state import (
     ABSENT,
@@ -468,20 +468,11 @@ class Replay(Generic[Draws, Result]):
 
     def _follow_moments(self, moments: Moments, change: ChangedSlots) -> None:
         """Bring moments and threshold up to date, before the points in the slots are."""
-        slots, before, after, _ = change.changed.T
-        values = self.points.values[slots]
-        values[before == 0] = change.values
-        moments.add(self.steps_of(values), after - before)
+        _, before, after, _ = change.changed.T
+        moments.weight += int((after - before).sum())
+        squares = moments.squares
+        change_moments(self._tables[0], change.changed, change.values, moments.sums, squares)
         self.threshold = threshold_of(moments, self.task.tol)
-
-    def steps_of(self, values: Floats) -> Ints:
-        """Values in whole steps."""
-        points = self.points
-        rounded = (values + points.rounders) - points.rounders
-        rounded *= points.summary["scale"]
-        rounded *= points.per_unit
-        steps: Ints = rounded.astype(np.int64)
-        return steps
 
     def _prepare_products(self) -> None:
         """Know all inner products where a change is likely to need many; a fit needs few.

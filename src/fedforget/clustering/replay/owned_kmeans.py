@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedforget.arrays import Floats, Ints, Labels, UInts
+from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
-from fedforget.clustering.greedy import coarse_of, n_candidates_of
+from fedforget.clustering.greedy import Before, coarse_of, n_candidates_of
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.lloyd import threshold_of
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Candidates, first_difference
 from fedforget.clustering.record_kmeans import RecordRestarts, exact_loss
-from fedforget.clustering.replay.candidates import choices_stand
-from fedforget.clustering.replay.engine import MOST_CLUSTERS, ChangedSlots, Replay, Task, Work
+from fedforget.clustering.replay.candidates import FALL, GONE, STAND, choices_stand
+from fedforget.clustering.replay.engine import (
+    MOST_CLUSTERS,
+    ChangedSlots,
+    Drawn,
+    Replay,
+    Task,
+    Work,
+)
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.state import READY, RERUN, Margins, Sizes
 from fedforget.clustering.rounding import Rounding
@@ -42,10 +52,22 @@ class Outcome(NamedTuple):
     seeds: Ints
 
 
-def restarts_of(records: RecordSlots, slots: Ints, task: Task) -> RecordRestarts:
-    """Records in coordinates, ready to be clustered."""
+NO_RACES: Mapping[int, Before] = MappingProxyType({})
+
+
+def restarts_of(
+    records: RecordSlots,
+    slots: Ints,
+    task: Task,
+    table: Ints | None = None,
+    before: Mapping[int, Before] = NO_RACES,
+) -> RecordRestarts:
+    """Records in coordinates, ready to be clustered.
+
+    ``table`` is that of the points, where there is one; ``before`` are races from before a change.
+    """
     return RecordRestarts(
-        Rows(records.coordinates(slots)),
+        Rows(records.coordinates(slots, table)),
         None,
         Keys.of_words(records.points.keys[slots]),
         task.n_clusters,
@@ -54,6 +76,7 @@ def restarts_of(records: RecordSlots, slots: Ints, task: Task) -> RecordRestarts
         records.ids[slots],
         records.rounding,
         n_candidates_of(task.n_clusters) if task.greedy else 1,
+        before,
     )
 
 
@@ -85,6 +108,8 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def __init__(self, task: Task, records: RecordSlots, work: Work) -> None:
         self.records = records
         self.candidates: Candidates | None = None
+        self._reusable: list[int] = []
+        self._gone = np.empty(0, dtype=np.int64)
         if task.greedy:
             n_candidates = n_candidates_of(task.n_clusters)
             self.candidates = Candidates.none(task.n_init, task.n_clusters, n_candidates)
@@ -100,7 +125,33 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         return self.records.in_use()
 
     def _restarts(self) -> RecordRestarts:
-        return restarts_of(self.records, self.in_use(), self.task)
+        in_use, table = self.in_use(), self._tables[0]
+        return restarts_of(self.records, in_use, self.task, table, self._take_before(in_use))
+
+    def _take_before(self, in_use: Ints) -> dict[int, Before]:
+        """The races that lost candidates in the last change, and nothing else; they are used once.
+
+        The records that have gone are still in their slots.
+        """
+        kept, numbers, self._reusable = self.candidates, self._reusable, []
+        if kept is None or not numbers:
+            return {}
+        gone = self.records.coordinates(self._gone, self._tables[0])
+        before = {}
+        for number in numbers:
+            slots = kept.rows[number]
+            is_here = (slots < 0) | (self.points.weights[slots] > 0)
+            rows = np.where(slots < 0, -1, np.searchsorted(in_use, slots))
+            rows[~is_here] = kernels.TO_DRAW
+            of_number = kept.scores[number], kept.totals[number], kept.chosen[number]
+            before[number] = Before(Candidates(rows, *of_number), gone)
+        return before
+
+    def _draw(self, restarts: RecordRestarts, numbers: list[int]) -> dict[int, Drawn]:
+        drawn = super()._draw(restarts, numbers)
+        for race in restarts.before.values():
+            race.gone.fill(0.0)
+        return drawn
 
     def _result(self, restarts: RecordRestarts, seeds: Ints, number: int) -> tuple[Outcome, int]:
         capacity = len(self.points.weights)
@@ -126,11 +177,15 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def _follow_candidates(self, kept: Candidates, change: ChangedSlots) -> None:
         """Let restarts that may choose another seed be drawn again; the points are as before."""
         status, (m, d) = self.runs.restarts["status"], (len(change.changed), change.values.shape[1])
-        stand = status == READY
+        stand = np.where(status == READY, STAND, FALL)
         drawn = kept.rows, kept.scores, kept.totals, kept.chosen
         working = np.empty((m, d)), np.empty(m), np.empty((kept.rows.shape[2], m)), np.empty(d)
         choices_stand(self._tables[0], *drawn, *change, coarse_of(d), *working, stand)
-        status[(status == READY) & ~stand] = RERUN
+        status[(status == READY) & (stand != STAND)] = RERUN
+        # A record that comes could win any race.
+        if not len(change.values):
+            self._reusable = np.flatnonzero(stand == GONE).tolist()
+            self._gone = change.changed[:, 0]
 
     def outcome(self, number: int) -> Outcome:
         """Where a restart ended; a copy, except for its labels."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
+from fedforget.clustering.kernels.lattice import add_moment
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import coordinate, locate
 from fedforget.clustering.replay.parts import part_of
@@ -84,6 +85,39 @@ def locate_points(table, slots, places):
     points = _points(table)
     for i in range(slots.shape[0]):
         locate(points, slots[i], places[i])
+
+
+@kernel
+def change_moments(table, changed, values, sums, squares):
+    """Let sums and sums of squares follow a change, before the points, a table, do.
+
+    ``changed`` and ``values`` are those of the change.  OUT: sums, squares.
+    """
+    points = _points(table)
+    new = 0
+    for i in range(changed.shape[0]):
+        slot, before, after = changed[i, 0], changed[i, 1], changed[i, 2]
+        for c in range(sums.shape[0]):
+            value = values[new, c] if before == 0 else points.values[slot, c]
+            rounded = (value + points.rounders[c]) - points.rounders[c]
+            steps = np.int64(rounded * points.summary.scale * points.per_unit[c])
+            add_moment(after - before, steps, sums, squares, c)
+        new += 1 if before == 0 else 0
+
+
+@kernel
+def count_large(values, slots, lowest_large, large, has_some):
+    """Per feature, how many values in some slots are large, and whether any is not zero.
+
+    A value is large if its magnitude is at least the feature's ``lowest_large``.
+    OUT: large, has_some, which must hold zeros.
+    """
+    for i in range(slots.shape[0]):
+        row = values[slots[i]]
+        for c in range(lowest_large.shape[0]):
+            size = abs(row[c])
+            large[c] += 1 if size >= lowest_large[c] else 0
+            has_some[c] |= size > 0.0
 
 
 @kernel

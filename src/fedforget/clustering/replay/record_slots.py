@@ -14,7 +14,7 @@ from fedforget.clustering.ids import Ids
 from fedforget.clustering.lloyd import Moments
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.parts import table_of
-from fedforget.clustering.replay.points import add_up, locate_points
+from fedforget.clustering.replay.points import add_up, count_large, locate_points
 from fedforget.clustering.replay.state import Points, Sizes, allocate, slots_for
 from fedforget.clustering.rounding import COARSENESS, Rounding
 
@@ -86,10 +86,10 @@ class RecordSlots:
         ordered: Ints = slots[np.argsort(self.arrival[slots])]
         return ordered
 
-    def coordinates(self, slots: Ints) -> Floats:
-        """Some records in coordinates."""
+    def coordinates(self, slots: Ints, table: Ints | None = None) -> Floats:
+        """Some records in coordinates; ``table`` is that of the points, where there is one."""
         places = np.empty((len(slots), self.points.values.shape[1]))
-        locate_points(table_of(self.points), slots, places)
+        locate_points(table_of(self.points) if table is None else table, slots, places)
         return places
 
     # -- coming and going ----------------------------------------------------------------------
@@ -189,11 +189,11 @@ class RecordSlots:
         """Whether the steps stand when the records in some slots, still there, go."""
         if self._agreed is not None:
             return True
-        sizes = np.abs(self.points.values[goes])
-        lost = np.count_nonzero(sizes >= self._lowest_large, axis=0)
+        lost, had_some = np.zeros_like(self._large), np.zeros(len(self._large), dtype=np.bool_)
+        count_large(self.points.values, goes, self._lowest_large, lost, had_some)
         self._large -= lost
         # Values of a feature that has the lowest exponent may all be small.
-        bare = np.flatnonzero((self._large == 0) & sizes.any(axis=0))
+        bare = np.flatnonzero((self._large == 0) & had_some)
         if len(bare):
             rest = np.abs(self.points.values[:, bare])
             rest[goes] = 0.0
