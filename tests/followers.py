@@ -111,8 +111,8 @@ KEPT = ("margins", "products", "estimates")
 @contextmanager
 def rows_keep(what: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "BY_MARGINS", 0 if what == "estimates" else 10**9)
-        patch.setattr(engine, "BY_PRODUCTS", 0 if what == "products" else 10**9)
+        patch.setattr(engine, "MARGINS_UP_TO", 0 if what == "estimates" else 10**9)
+        patch.setattr(engine, "PRODUCTS_FROM", 0 if what == "products" else 10**9)
         patch.setattr(engine, "MANY_RECORDS", 10**9)
         patch.setattr(engine, "USUAL_ROWS", 0)
         yield

@@ -17,7 +17,7 @@ from fedforget.clustering.kernels.greedy import least_total
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import locate
 from fedforget.clustering.replay.parts import part_of
-from fedforget.clustering.replay.state import Points
+from fedforget.clustering.replay.state import AFTER, BEFORE, SLOT, Points
 from fedforget.compilation import helper, kernel
 
 _points = part_of(Points)
@@ -44,13 +44,13 @@ def choices_stand(
     points = _points(table)
     new = 0
     for c in range(changed.shape[0]):
-        if changed[c, 1] == 0:
+        if changed[c, BEFORE] == 0:
             for t in range(place.shape[0]):
                 rounder = points.rounders[t]
                 places[c, t] = ((values[new, t] + rounder) - rounder) * points.summary.scale
             new += 1
         else:
-            locate(points, changed[c, 0], places[c])
+            locate(points, changed[c, SLOT], places[c])
     for r in range(stand.shape[0]):
         if stand[r] == STAND:
             stand[r] = _restart_stands(
@@ -68,7 +68,7 @@ def _restart_stands(
     m = changed.shape[0]
     for c in range(m):
         d2[c] = 1.0
-        if changed[c, 2] == 0 and _is_among(rows, changed[c, 0]):
+        if changed[c, AFTER] == 0 and _is_among(rows, changed[c, SLOT]):
             return GONE
     for step in range(n_seeds):
         for number in range(n_candidates if step > 0 else 1):
@@ -84,7 +84,7 @@ def _restart_stands(
                 distance = squared_distance(places[c], place)
                 near[number, c] = distance if step == 0 else min(d2[c], distance)
                 if step > 0:
-                    sign = changed[c, 2] - changed[c, 1]
+                    sign = changed[c, AFTER] - changed[c, BEFORE]
                     count_square(totals[step, number], near[number, c], coarse, sign)
         if least_total(rows[step], totals[step]) != chosen[step]:
             return FALL
@@ -98,7 +98,7 @@ def _any_wins(changed, keys, counter, score, d2):
     """Whether a record that comes would win a candidate's race, or equal the winner."""
     new = 0
     for c in range(changed.shape[0]):
-        if changed[c, 1] == 0:
+        if changed[c, BEFORE] == 0:
             if d2[c] > 0.0:
                 u = uniform(draw(keys[new, 0], keys[new, 1], counter))
                 # The score is at least u / rate: the clock -log(1 - u) is at least u.

@@ -23,7 +23,10 @@ from fedforget.clustering.replay.points import change_moments, set_features
 from fedforget.clustering.replay.products import address_of_sgemm, blas_threads
 from fedforget.clustering.replay.state import (
     ABSENT,
+    AFTER,
+    BEFORE,
     BLOCK_OF_PRODUCTS,
+    CHANGE_COLUMNS,
     FULL,
     GROW,
     READY,
@@ -39,12 +42,13 @@ from fedforget.clustering.replay.state import (
     Sizes,
     allocate,
     nbytes,
+    specs,
 )
 
-BY_MARGINS = 1024
+MARGINS_UP_TO = 1024
 """Features times clusters up to which rows keep margins, and beyond which estimates."""
 
-BY_PRODUCTS = 512
+PRODUCTS_FROM = 512
 """Features times clusters from which margins are taken from products of matrices."""
 
 USUAL_ROWS = 64
@@ -62,7 +66,7 @@ WORTH_A_THREAD = 1 << 20
 _PRODUCTS_SHARE = 4
 _BATCH = 512
 _ROWS_PER_RESTART = 16
-_NOTHING = np.empty((0, 4), dtype=np.int64)
+_NOTHING = np.empty((0, CHANGE_COLUMNS), dtype=np.int64)
 
 Result = TypeVar("Result")
 Draws = TypeVar("Draws", bound=Restarts)
@@ -104,7 +108,7 @@ class ChangedSlots(NamedTuple):
 
     Attributes
     ----------
-    changed : of each its slot, its weights before and after, and its place in the order.
+    changed : a row per point, with the columns SLOT, BEFORE, AFTER and PLACE of the state.
     values, keys : those of the points that come.
     """
 
@@ -120,15 +124,6 @@ class Drawn(NamedTuple):
     scores: list[float]
     runners_up: list[float] | None
     candidates: Candidates | None
-
-
-_OWN = (
-    "current", "roundings", "charges", "places", "gathered", "block",
-    "products", "vectors", "norms", "errors", "left", "path", "travelled", "spans",
-    "lefts", "rivals", "bounds", "measured_on", "owners", "farthest", "factors",
-    "nearest", "measured",
-)  # fmt: skip
-"""The working memory of margins."""
 
 
 @dataclass
@@ -152,7 +147,9 @@ class Hand:
         own = allocate(Margins, replace(sizes, rows=0))
         own.factors[sizes.clusters :, -1] = np.inf
         assert replay.margins is not None
-        margins = replay.margins._replace(**{name: getattr(own, name) for name in _OWN})
+        margins = replay.margins._replace(
+            **{name: getattr(own, name) for name, spec in specs(Margins).items() if spec.is_working}
+        )
         runs = replay.runs._replace(
             free=np.empty_like(replay.runs.free), pool=np.zeros_like(replay.runs.pool)
         )
@@ -238,7 +235,7 @@ class Replay(Generic[Draws, Result]):
         known = min(sizes.slots, limit // (_PRODUCTS_SHARE * self.product_bytes))
         by_margins = self._is_for_margins(sizes, limit - known * self.product_bytes)
         known = 0 if by_margins else known
-        by_products = by_margins and sizes.features * sizes.clusters >= BY_PRODUCTS
+        by_products = by_margins and sizes.features * sizes.clusters >= PRODUCTS_FROM
         one = replace(
             sizes,
             rows=1,
@@ -268,7 +265,7 @@ class Replay(Generic[Draws, Result]):
 
     def _is_for_margins(self, sizes: Sizes, room: int) -> bool:
         """Whether rows keep margins, and not estimates, for which there is so much room."""
-        if sizes.features * sizes.clusters <= BY_MARGINS:
+        if sizes.features * sizes.clusters <= MARGINS_UP_TO:
             return True
         if self.weights_change:
             row = nbytes(Estimates, replace(sizes, rows=1), along="rows")
@@ -468,8 +465,8 @@ class Replay(Generic[Draws, Result]):
 
     def _follow_moments(self, moments: Moments, change: ChangedSlots) -> None:
         """Bring moments and threshold up to date, before the points in the slots are."""
-        _, before, after, _ = change.changed.T
-        moments.weight += int((after - before).sum())
+        changed = change.changed
+        moments.weight += int((changed[:, AFTER] - changed[:, BEFORE]).sum())
         squares = moments.squares
         change_moments(self._tables[0], change.changed, change.values, moments.sums, squares)
         self.threshold = threshold_of(moments, self.task.tol)

@@ -21,7 +21,7 @@ from fedforget.clustering.replay.arithmetic import (
     two_lowest,
 )
 from fedforget.clustering.replay.moves import no_moves, note_changes, relabel
-from fedforget.clustering.replay.state import SLOT_BLOCK
+from fedforget.clustering.replay.state import AFTER, BEFORE, SLOT, SLOT_BLOCK
 from fedforget.compilation import helper, inlined
 
 PRODUCTS_PER_COLUMN = 16
@@ -115,8 +115,8 @@ def assign_by_estimates(points, rows, estimates, scratch, changed, above, row, t
         doubtful = _list_doubtful(estimates.near[row], estimates.other[row], limit, listed)
     if is_old:
         for c in range(changed.shape[0]):
-            if changed[c, 1] == 0:
-                listed[doubtful] = changed[c, 0]
+            if changed[c, BEFORE] == 0:
+                listed[doubtful] = changed[c, SLOT]
                 doubtful += 1
     for p in range(doubtful):
         slot = listed[p]
@@ -436,8 +436,8 @@ def _estimate_changed(points, rows, estimates, scratch, above, row, changed, t):
     OUT: estimates, scratch.
     """
     for j in range(changed.shape[0]):
-        slot = changed[j, 0]
-        if changed[j, 1] == 0:
+        slot = changed[j, SLOT]
+        if changed[j, BEFORE] == 0:
             point = scratch.point
             locate_from_origin(points, scratch, slot)
             for k in range(estimates.centres.shape[1]):
@@ -452,7 +452,7 @@ def _estimate_changed(points, rows, estimates, scratch, above, row, changed, t):
                 estimates.columns[row, k, slot] = centre.norm - 2.0 * product
                 fresh = _fresh_error(centre.norm, points.summary.radius2)
                 centre.error = max(centre.error, fresh)
-        if changed[j, 1] == 0 or changed[j, 2] == 0:
+        if changed[j, BEFORE] == 0 or changed[j, AFTER] == 0:
             estimates.near[row, slot] = -np.inf
             estimates.other[row, slot] = np.inf
 

@@ -21,7 +21,7 @@ from fedforget.clustering.lattice_kmeans import (
 )
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, ChangedSlots, Replay, Task, Work
-from fedforget.clustering.replay.state import Points, Sizes, allocate, slots_for
+from fedforget.clustering.replay.state import CHANGE_COLUMNS, Points, Sizes, allocate, slots_for
 
 MEMORY_LIMIT = 1536 << 20
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
@@ -75,7 +75,7 @@ class LatticeReplay(Replay[LatticeRestarts, ServerModel]):
     def apply(self, changes: list[PointChange], work: Work) -> None:
         """Bring points, order and every restart up to date."""
         places = [self._place(change) for change in changes]
-        changed = np.array(places, dtype=np.int64).reshape(-1, 4)
+        changed = np.array(places, dtype=np.int64).reshape(-1, CHANGE_COLUMNS)
         new = [change for change in changes if change.before == 0]
         values, keys = self.nothing
         if new:

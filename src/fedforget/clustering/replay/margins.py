@@ -30,7 +30,7 @@ from fedforget.clustering.replay.measuring import (
 )
 from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel
 from fedforget.clustering.replay.points import find_companions
-from fedforget.clustering.replay.state import BORDER_BLOCK
+from fedforget.clustering.replay.state import AFTER, BEFORE, BORDER_BLOCK, SLOT
 from fedforget.compilation import helper, inlined
 
 SLOTS_PER_POINT = 64
@@ -142,15 +142,15 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
     no_moves(scratch, touched)
     if is_old:
         for c in range(changed.shape[0]):
-            if changed[c, 1] == 0:
-                _inherit(labels, reserves, changed[c, 0], scratch.arrivals[c])
+            if changed[c, BEFORE] == 0:
+                _inherit(labels, reserves, changed[c, SLOT], scratch.arrivals[c])
         note_changes(labels, changed, touched, scratch)
         for c in range(changed.shape[0]):
-            slot = changed[c, 0]
-            if changed[c, 2] == 0:
+            slot = changed[c, SLOT]
+            if changed[c, AFTER] == 0:
                 reserves[slot] = np.inf
-            elif changed[c, 1] == 0 and labels[slot] >= 0:
-                note(scratch, touched, slot, np.int64(labels[slot]), changed[c, 2])
+            elif changed[c, BEFORE] == 0 and labels[slot] >= 0:
+                note(scratch, touched, slot, np.int64(labels[slot]), changed[c, AFTER])
     is_first = t == 0 and not is_old
     if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
         # Where no centre has moved, labels stand.  One that is back at its anchor has moved.
@@ -161,9 +161,9 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
         # The first point that finds the list full makes it void; those after it are let in, too.
         cut = kept.cut
         for c in range(changed.shape[0]):
-            slot = changed[c, 0]
+            slot = changed[c, SLOT]
             left = np.float64(reserves[slot]) - kept.spent
-            if changed[c, 1] == 0 and left <= cut:
+            if changed[c, BEFORE] == 0 and left <= cut:
                 _let_in(points, rows, margins, scratch, row, slot, turn)
         return
     _take_anchors(rows.centres[row], points.base, margins.anchors[row], drifts)

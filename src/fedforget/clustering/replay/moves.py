@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedforget.clustering.replay.state import AFTER, BEFORE, SLOT
 from fedforget.compilation import helper, inlined
 
 
@@ -43,7 +44,7 @@ def note_changes(labels, changed, touched, scratch):
     OUT: labels, touched, scratch.
     """
     for c in range(changed.shape[0]):
-        slot, before, after = changed[c, 0], changed[c, 1], changed[c, 2]
+        slot, before, after = changed[c, SLOT], changed[c, BEFORE], changed[c, AFTER]
         if before > 0:
             note(scratch, touched, slot, np.int64(labels[slot]), after - before)
         if after == 0:

@@ -28,7 +28,17 @@ from fedforget.clustering.replay.engine import (
     Work,
 )
 from fedforget.clustering.replay.record_slots import RecordSlots
-from fedforget.clustering.replay.state import READY, RERUN, Margins, Sizes
+from fedforget.clustering.replay.state import (
+    AFTER,
+    BEFORE,
+    CHANGE_COLUMNS,
+    PLACE,
+    READY,
+    RERUN,
+    SLOT,
+    Margins,
+    Sizes,
+)
 from fedforget.clustering.rounding import Rounding
 
 
@@ -185,7 +195,7 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         # A record that comes could win any race.
         if not len(change.values):
             self._reusable = np.flatnonzero(stand == GONE).tolist()
-            self._gone = change.changed[:, 0]
+            self._gone = change.changed[:, SLOT]
 
     def outcome(self, number: int) -> Outcome:
         """Where a restart ended; a copy, except for its labels."""
@@ -463,7 +473,7 @@ class OwnedKMeans:
 
     def _follow(self, replay: RecordReplay, changed: Ints, values: Floats, keys: UInts) -> None:
         self.work = Work()
-        replay.total += int((changed[:, 2] - changed[:, 1]).sum())
+        replay.total += int((changed[:, AFTER] - changed[:, BEFORE]).sum())
         replay.follow(ChangedSlots(changed, values, keys), self.work)
         self.work.full_distances = replay.full_distances()
         self._choose()
@@ -471,7 +481,7 @@ class OwnedKMeans:
 
 def _changes(slots: Ints, before: int, after: int) -> Ints:
     """Changes of points that have no place in an order."""
-    changed = np.empty((len(slots), 4), dtype=np.int64)
-    changed[:, 0] = slots
-    changed[:, 1:] = before, after, -1
+    changed = np.empty((len(slots), CHANGE_COLUMNS), dtype=np.int64)
+    changed[:, SLOT] = slots
+    changed[:, BEFORE], changed[:, AFTER], changed[:, PLACE] = before, after, -1
     return changed

@@ -9,7 +9,7 @@ from fedforget.clustering.kernels.lattice import add_moment
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import coordinate, locate
 from fedforget.clustering.replay.parts import part_of
-from fedforget.clustering.replay.state import Points
+from fedforget.clustering.replay.state import AFTER, BEFORE, PLACE, SLOT, Points
 from fedforget.compilation import helper, inlined, kernel
 
 _points = part_of(Points)
@@ -23,7 +23,12 @@ def change_points(points, changed, values, keys):
     """Let points come, change their weights, and go.  OUT: points."""
     new = 0
     for c in range(changed.shape[0]):
-        slot, before, after, place = changed[c, 0], changed[c, 1], changed[c, 2], changed[c, 3]
+        slot, before, after, place = (
+            changed[c, SLOT],
+            changed[c, BEFORE],
+            changed[c, AFTER],
+            changed[c, PLACE],
+        )
         points.weights[slot] = after
         if before == 0:
             _put_point(points, slot, values[new], keys[new])
@@ -96,7 +101,7 @@ def change_moments(table, changed, values, sums, squares):
     points = _points(table)
     new = 0
     for i in range(changed.shape[0]):
-        slot, before, after = changed[i, 0], changed[i, 1], changed[i, 2]
+        slot, before, after = changed[i, SLOT], changed[i, BEFORE], changed[i, AFTER]
         for c in range(sums.shape[0]):
             value = values[new, c] if before == 0 else points.values[slot, c]
             rounded = (value + points.rounders[c]) - points.rounders[c]
@@ -169,18 +174,18 @@ def find_companions(points, changed, scratch):
     comes = goes = 0
     for c in range(changed.shape[0]):
         arrivals[c].companion = -1
-        comes += 1 if changed[c, 1] == 0 else 0
-        goes += 1 if changed[c, 2] == 0 else 0
+        comes += 1 if changed[c, BEFORE] == 0 else 0
+        goes += 1 if changed[c, AFTER] == 0 else 0
     if comes * goes > MOST_PAIRS:
         return
     for c in range(changed.shape[0]):
-        if changed[c, 1] > 0:
+        if changed[c, BEFORE] > 0:
             continue
         nearest = np.inf
-        locate(points, changed[c, 0], scratch.place)
+        locate(points, changed[c, SLOT], scratch.place)
         for other in range(changed.shape[0]):
-            if changed[other, 2] == 0:
-                slot = changed[other, 0]
+            if changed[other, AFTER] == 0:
+                slot = changed[other, SLOT]
                 locate(points, slot, scratch.other_place)
                 distance = squared_distance(scratch.place, scratch.other_place)
                 if distance < nearest:

@@ -8,6 +8,7 @@ from fedforget.clustering.kernels.clocks import draw, exponential, uniform
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import locate
+from fedforget.clustering.replay.state import AFTER, BEFORE, SLOT
 from fedforget.compilation import helper
 
 
@@ -20,7 +21,7 @@ def winners_stand(points, changed, restart, seeds, scratch):
     n_seeds = seeds.shape[0]
     for winners in (True, False):
         for c in range(changed.shape[0]):
-            slot, before, after = changed[c, 0], changed[c, 1], changed[c, 2]
+            slot, before, after = changed[c, SLOT], changed[c, BEFORE], changed[c, AFTER]
             won = -1
             for step in range(n_seeds):
                 if seeds[step].slot == slot:

@@ -38,6 +38,11 @@ SLOTS_PER_BORDER = 16
 BLOCK_OF_PRODUCTS = 256
 """Points that are multiplied with all anchors at once."""
 
+# The columns of a table of changes: a point's slot, its weights before and after, and its place in
+# the canonical order.  Such tables are plain integers: numba takes longer to accept other ones.
+SLOT, BEFORE, AFTER, PLACE = range(4)
+CHANGE_COLUMNS = 4
+
 # What has to be done about a restart.
 READY = 0  # Its rows are complete.
 RERUN = 1  # It has to be seeded and run from the start.
@@ -111,14 +116,19 @@ def slots_for(n: int) -> int:
 
 
 class Spec(NamedTuple):
-    """The type and the shape of an array."""
+    """The type and the shape of an array; each thread has working memory of its own."""
 
     dtype: np.dtype[Any]
     shape: tuple[str, ...]
+    is_working: bool = False
 
 
 def of(dtype: Any, *shape: str) -> Spec:
     return Spec(np.dtype(dtype), shape)
+
+
+def working(dtype: Any, *shape: str) -> Spec:
+    return Spec(np.dtype(dtype), shape, is_working=True)
 
 
 def record(**fields: type) -> np.dtype[Any]:
@@ -247,29 +257,29 @@ class Margins(NamedTuple):
     rows: Annotated[Any, of(ROW_OF_MARGINS, "rows")]
     border: Annotated[Any, of(np.int32, "rows", "border")]
     border_margins: Annotated[Any, of(Single, "rows", "border")]
-    current: Annotated[Any, of(Single, "clusters", "features")]
-    roundings: Annotated[Any, of(Real, "clusters")]
-    charges: Annotated[Any, of(Real, "clusters")]
-    places: Annotated[Any, of(np.int32, "border")]
-    gathered: Annotated[Any, of(Single, "features_in_lanes", "tile")]
-    block: Annotated[Any, of(Single, "block", "features")]
-    products: Annotated[Any, of(Single, "block", "clusters")]
-    vectors: Annotated[Any, of(Single, "clusters", "features")]
-    norms: Annotated[Any, of(Single, "clusters")]
-    errors: Annotated[Any, of(ERRORS)]
-    left: Annotated[Any, of(np.int32, "together")]
-    path: Annotated[Any, of(PATH)]
-    travelled: Annotated[Any, of(Real, "clusters")]
-    spans: Annotated[Any, of(Single, "clusters")]
-    lefts: Annotated[Any, of(Single, "clusters")]
-    rivals: Annotated[Any, of(np.bool_, "clusters")]
-    bounds: Annotated[Any, of(Single, "together", "clusters")]
-    measured_on: Annotated[Any, of(Int, "together")]
-    owners: Annotated[Any, of(np.int32, "together")]
-    farthest: Annotated[Any, of(Real, "together")]
-    factors: Annotated[Any, of(Single, "paired_clusters", "features_and_weight")]
-    nearest: Annotated[Any, of(np.int32, "slots")]
-    measured: Annotated[Any, of(Single, "slots")]
+    current: Annotated[Any, working(Single, "clusters", "features")]
+    roundings: Annotated[Any, working(Real, "clusters")]
+    charges: Annotated[Any, working(Real, "clusters")]
+    places: Annotated[Any, working(np.int32, "border")]
+    gathered: Annotated[Any, working(Single, "features_in_lanes", "tile")]
+    block: Annotated[Any, working(Single, "block", "features")]
+    products: Annotated[Any, working(Single, "block", "clusters")]
+    vectors: Annotated[Any, working(Single, "clusters", "features")]
+    norms: Annotated[Any, working(Single, "clusters")]
+    errors: Annotated[Any, working(ERRORS)]
+    left: Annotated[Any, working(np.int32, "together")]
+    path: Annotated[Any, working(PATH)]
+    travelled: Annotated[Any, working(Real, "clusters")]
+    spans: Annotated[Any, working(Single, "clusters")]
+    lefts: Annotated[Any, working(Single, "clusters")]
+    rivals: Annotated[Any, working(np.bool_, "clusters")]
+    bounds: Annotated[Any, working(Single, "together", "clusters")]
+    measured_on: Annotated[Any, working(Int, "together")]
+    owners: Annotated[Any, working(np.int32, "together")]
+    farthest: Annotated[Any, working(Real, "together")]
+    factors: Annotated[Any, working(Single, "paired_clusters", "features_and_weight")]
+    nearest: Annotated[Any, working(np.int32, "slots")]
+    measured: Annotated[Any, working(Single, "slots")]
 
 
 class Estimates(NamedTuple):

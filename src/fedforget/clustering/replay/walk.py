@@ -37,10 +37,12 @@ from fedforget.clustering.replay.parts import part_of
 from fedforget.clustering.replay.points import change_points
 from fedforget.clustering.replay.seeds import winners_stand
 from fedforget.clustering.replay.state import (
+    BEFORE,
     FULL,
     GROW,
     READY,
     RERUN,
+    SLOT,
     SLOT_BLOCK,
     STANDS,
     START,
@@ -115,8 +117,8 @@ def replay_by(strategy: Strategy) -> Function:
     Its arguments are tables of the points, the rows, the strategy's part, the runs and the scratch
     space, and then:
 
-    changed : rows (slot, old weight, new weight, place in the canonical order); a point that comes
-        or goes has the old or new weight 0.
+    changed : a row per point, with the columns SLOT, BEFORE, AFTER and PLACE; a point that comes or
+        goes has the weight 0 before or after.
     values, keys : those of the points that come.
     max_iter, threshold : of Lloyd's iteration; the threshold is negative without a tolerance.
     total : the weight of all points after the change.
@@ -139,8 +141,8 @@ def replay_by(strategy: Strategy) -> Function:
         if stages & CHANGE:
             change_points(points, changed, values, keys)
             for c in range(changed.shape[0]):
-                if changed[c, 1] == 0:
-                    add_point(points, kept, scratch, changed[c, 0])
+                if changed[c, BEFORE] == 0:
+                    add_point(points, kept, scratch, changed[c, SLOT])
             meet_changes(points, scratch, changed)
 
         for r in range(first, last):
