@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -19,7 +19,6 @@ from fedforget.clustering.disclosure import Cells
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import Ids, name_some, parse_ids
-from fedforget.clustering.owner import Owner
 from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration
 from fedforget.errors import DuplicateIdError, UnknownIdError
@@ -47,6 +46,7 @@ from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.policy import SitePolicy
 from fedforget.parties.preview import Preview, Verdict
+from fedforget.parties.record_change import RecordChange
 from fedforget.parties.sources.source import Source
 from fedforget.parties.store import (
     SCHEMA,
@@ -60,8 +60,6 @@ from fedforget.parties.store import (
 )
 from fedforget.parties.stored_records import (
     StoredClusters,
-    StoredRecords,
-    clusters_of,
 )
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
@@ -92,9 +90,6 @@ from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.messages import Context
 from fedforget.text import check_new_name
 
-if TYPE_CHECKING:
-    pass
-
 STORE = "client.sqlite"
 IDENTITY = "identity.key"
 SECRET = "records.key"
@@ -115,6 +110,28 @@ class Forgotten:
     salt: str
     held: tuple[int | str, ...] = ()
     not_held: tuple[int | str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ForgetPlan:
+    """What a request would do, found once and then carried out.
+
+    Attributes
+    ----------
+    preview : what it would do, as people are told before.
+    held : the ids of the records, encoded and as they were given.
+    rows : where these records are, in the same order.
+    places : where the records and the seeds are.
+    seeds : the seeds that stand, none while records do not fit.
+    not_held : how many more ids were named, if such may be named.
+    """
+
+    preview: Forgotten
+    held: Mapping[bytes, int | str]
+    rows: Ints
+    places: Mapping[bytes, int]
+    seeds: Sequence[bytes]
+    not_held: int | None
 
 
 class WrittenReceipt(NamedTuple):
@@ -363,14 +380,19 @@ class ClientParty:
         With ``ignore_missing`` ids may be given that are not held, and ids may be given twice, or
         none at all; a call that finds none of them changes nothing.
         """
+        plan = self.plan_forget(ids, ignore_missing=ignore_missing)
+        return plan.preview if dry_run else self.carry_out(plan)
+
+    def plan_forget(self, ids: Any, *, ignore_missing: bool = False) -> ForgetPlan:
+        """What :meth:`forget` would do; nothing changes."""
         self.joined()
         wanted = _parsed(ids).tolist()
-        named = dict(zip(encoded_ids(wanted), wanted, strict=True))
+        encoded = encoded_ids(wanted)
+        named = dict(zip(encoded, wanted, strict=True))
         if not named and not ignore_missing:
             raise UnknownIdError("no ids were given; nothing was forgotten")
-        again = _given_again(encoded_ids(wanted))
-        if again and not ignore_missing:
-            some = name_some([wanted[at] for at in again])
+        if len(named) < len(wanted) and not ignore_missing:
+            some = name_some([wanted[at] for at in _given_again(encoded)])
             raise DuplicateIdError(f"given twice: {some}; nothing was forgotten")
         clusters = self._held.clusters()
         places = self.store.rows_of([*named, *clusters.seed_ids])
@@ -381,43 +403,37 @@ class ClientParty:
                 f"{len(missing)} of {len(named)} ids are not held here: {name_some(missing)};"
                 " nothing was forgotten"
             )
-        found = tuple(held.values())
-        if not held:
-            return Forgotten("", 0, None, "", found, missing)
-        # While records do not fit, nobody owns clusters of them.
-        owner = None if self._held.wait() else self._held.owner(clusters, places)
         rows = np.array([places[one] for one in held], dtype=np.int64)
-        if dry_run:
-            lost = None if owner is None else _from_one(owner.clusters.first_lost(rows))
-            return Forgotten("", len(held), lost, "", found, missing)
-        salt = os.urandom(receipts.SALT_BYTES)
+        lost = None
+        if held and clusters.seed_ids:
+            lost = self._held.owner(clusters, places).clusters.first_lost(rows)
         not_held = len(missing) if ignore_missing else None
-        request = self._erase(owner, rows, held, salt, not_held)
-        return Forgotten(request.name, len(held), request.reseeded, salt.hex(), found, missing)
+        preview = Forgotten("", len(held), _from_one(lost), "", tuple(held.values()), missing)
+        return ForgetPlan(preview, held, rows, places, clusters.seed_ids, not_held)
 
-    def _erase(
-        self,
-        owner: Owner[StoredRecords] | None,
-        rows: Ints,
-        held: Mapping[bytes, int | str],
-        salt: bytes,
-        not_held: int | None,
-    ) -> Request:
-        """Erase records, and store the request that did it, in one transaction.
-
-        ``held`` are their ids, encoded and as they were given.  There is no ``owner`` while
-        records do not fit; clusters are drawn once they do.
-        """
+    def carry_out(self, plan: ForgetPlan) -> Forgotten:
+        """Erase the records of a plan, and store the request that did it, in one transaction."""
+        if not plan.held:
+            return plan.preview
+        self._check_up_to_date(plan)
+        salt = os.urandom(receipts.SALT_BYTES)
         request: Request | None = None
         with naming(lambda: request), self._change() as suppression:
-            if owner is None:
-                self.store.remove(rows, self._held.n_features)
-                step = 0 if self._held.draw_if_they_fit() else None
-            else:
-                step = owner.forget(rows).redrawn_from
-                self.store.set_clusters(clusters_of(owner.clusters))
-            request = note_erasure(self.store, suppression, held, salt, _from_one(step), not_held)
-        return request
+            change = RecordChange(self._held, plan.places)
+            change.remove(plan.rows)
+            first = change.finish()
+            # While records do not fit there are no seeds to lose; clusters are drawn once they do.
+            reseeded = plan.preview.reseeded if plan.seeds else _from_one(first)
+            request = note_erasure(
+                self.store, suppression, plan.held, salt, reseeded, plan.not_held
+            )
+        return replace(plan.preview, request=request.name, reseeded=reseeded, salt=salt.hex())
+
+    def _check_up_to_date(self, plan: ForgetPlan) -> None:
+        """Refuse a plan if the records have changed since it was made."""
+        same = self.store.ids_of(plan.rows).tolist() == list(plan.held)
+        if not same or self._held.clusters().seed_ids != plan.seeds:
+            raise ClientError("the records have changed since; nothing was forgotten: try again")
 
     def leave(self, *, alone: bool = False) -> int:
         """Erase all records; a round with enough other leavers takes this client out of the sum.
