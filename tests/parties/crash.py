@@ -537,7 +537,7 @@ def _check_client(case: Case) -> None:
 
 def _check_suppression(case: Case, party: ClientParty) -> None:
     """The list holds just the ids that were erased."""
-    with party._suppression() as listed:
+    with party.suppression.opened() as listed:
         ids = np.array(encoded_ids(sorted(case.suppressed)), dtype=np.bytes_)
         expected = set(listed.digests(ids)) if case.suppressed else set()
         found = set(listed.entries())

@@ -31,12 +31,21 @@ from fedforget.parties.amendments import (
     protocol_federation,
 )
 from fedforget.parties.client_audit import Audit, audit_of, state_digest_of
-from fedforget.parties.database import erase_database
+from fedforget.parties.client_suppression import ClientSuppression
 from fedforget.parties.erasures import naming, note_erasure
 from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.fitting import Misfit
-from fedforget.parties.folders import being_made, check_whose, locked, read_key, write_private
+from fedforget.parties.folders import (
+    FEDERATION,
+    IDENTITY,
+    STORES,
+    being_made,
+    check_whose,
+    locked,
+    read_key,
+    write_private,
+)
 from fedforget.parties.gate import Gate
 from fedforget.parties.held_records import HeldRecords
 from fedforget.parties.importing import Progress, import_records
@@ -54,7 +63,6 @@ from fedforget.parties.store import (
     Store,
     StoredReceipt,
     StoreError,
-    SuppressionSetting,
     decoded_id,
     encoded_ids,
 )
@@ -90,10 +98,8 @@ from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.messages import Context
 from fedforget.text import check_new_name
 
-STORE = "client.sqlite"
-IDENTITY = "identity.key"
+STORE = STORES["client"]
 SECRET = "records.key"
-FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
 
 
@@ -147,7 +153,6 @@ class ClientParty:
 
     def __init__(self, folder: Path, *, copy: bool = False) -> None:
         self.folder = folder
-        self._is_copy = copy
         self.identity = Identity(
             read_key(
                 folder / IDENTITY,
@@ -165,6 +170,7 @@ class ClientParty:
         self.store = Store(folder / STORE, copy=copy)
         try:
             self.store.seal = partial(_seal_of_requests, self.identity)
+            self.suppression = ClientSuppression(folder, self.store, self._secret, copy=copy)
             self.name: str = self.store.get("name")
             if self.name is None:
                 raise self.store.damage("name")
@@ -342,7 +348,7 @@ class ClientParty:
         Ids on the suppression list stay out and are counted, unless they may come ``again``.
         """
         self.joined()
-        with self._change() as suppression:
+        with self.suppression.changing() as suppression:
             gate = Gate(suppression, {one.name for one in self.store.requests()}, again)
             done = import_records(self._held, table, gate, replace=replace, progress=progress)
             note_import(self.store, now(), done.added)
@@ -371,7 +377,7 @@ class ClientParty:
         """
         self.joined()
         work = Synchroniser(self._held)
-        with naming(lambda: work.request), self._change() as suppression:
+        with naming(lambda: work.request), self.suppression.changing() as suppression:
             return work.run(source, rules or SyncRules(), suppression, progress)
 
     def forget(self, ids: Any, *, dry_run: bool = False, ignore_missing: bool = False) -> Forgotten:
@@ -418,7 +424,7 @@ class ClientParty:
         self._check_up_to_date(plan)
         salt = os.urandom(receipts.SALT_BYTES)
         request: Request | None = None
-        with naming(lambda: request), self._change() as suppression:
+        with naming(lambda: request), self.suppression.changing() as suppression:
             change = RecordChange(self._held, plan.places)
             change.remove(plan.rows)
             first = change.finish()
@@ -450,7 +456,7 @@ class ClientParty:
                 "a full round must come first: what is counted is not known here (--alone does"
                 " not wait)"
             )
-        with self._change() as suppression:
+        with self.suppression.changing() as suppression:
             ids = list(self.store.index())
             records = len(ids)
             if records:
@@ -491,109 +497,11 @@ class ClientParty:
 
     def held_though_forgotten(self) -> list[int | str]:
         """Ids on the suppression list that are held all the same."""
-        with self._suppression() as suppression:
+        with self.suppression.opened() as suppression:
             gate = Gate(suppression, set(), again=False)
             held = self.store.index()
             back = gate.held_though_forgotten(held)
         return [decoded_id(one) for one in held if one in back]
-
-    # -- the suppression list ------------------------------------------------------------------
-
-    @property
-    def _suppression_setting(self) -> SuppressionSetting:
-        setting: SuppressionSetting = self.store.get("suppression", {"path": None, "on": True})
-        return setting
-
-    @property
-    def keeps_suppression(self) -> bool:
-        """Whether ids stay on the list after the commit that forgets them."""
-        return bool(self._suppression_setting["on"])
-
-    @property
-    def suppression_path(self) -> Path:
-        """Where the list lies."""
-        elsewhere = self._suppression_setting["path"]
-        return self.folder.resolve() / SUPPRESSION if elsewhere is None else Path(elsewhere)
-
-    @contextmanager
-    def _suppression(self) -> Iterator[SuppressionList]:
-        suppression = SuppressionList(self.suppression_path, self._secret, copy=self._is_copy)
-        try:
-            if not self._is_copy:
-                self._settle(suppression)
-            yield suppression
-        finally:
-            suppression.close()
-
-    @contextmanager
-    def _change(self) -> Iterator[SuppressionList]:
-        """A change of the store, and one of the suppression list that goes with it."""
-        with self._suppression() as suppression:
-            if self._suppression_setting["path"] is not None:
-                suppression.mark = self._note_mark()
-            try:
-                with self.store.transaction():
-                    yield suppression
-            finally:
-                # If it cannot be settled now, the next opening does it.
-                with suppress(StoreError):
-                    self._settle(suppression)
-
-    def _note_mark(self) -> str:
-        """Note that a change comes: a store that was restored to before it lacks the mark."""
-        mark = os.urandom(8).hex()
-        with self.store.transaction():
-            self.store.put("changing", mark)
-        return mark
-
-    def _settle(self, suppression: SuppressionList) -> None:
-        """Make the list agree with the store."""
-        if suppression.unsettled:
-            known = {one.name for one in self.store.requests()}
-            known |= {one.name for one in self.store.receipts()}
-            made = {*known, self.store.get("let_in")}
-            suppression.settle(made, self.store.get("changing"))
-        if not self.keeps_suppression:
-            entries = suppression.entries()
-            kept = self._waiting_of(entries)
-            if len(kept) < len(entries):
-                suppression.replace_all(kept)
-
-    def _waiting_of(self, entries: Mapping[bytes, str]) -> dict[bytes, str]:
-        """The entries of requests that wait for a round."""
-        waiting = {one.name for one in self.store.requests()}
-        return {digest: name for digest, name in entries.items() if name in waiting}
-
-    def set_suppression(
-        self, *, on: bool | None = None, path: Path | None = None, anew: bool = False
-    ) -> None:
-        """Switch the list off or on, or move it to a place that is not restored with this.
-
-        A list of this client that lies there already is kept, and the two become one.  With
-        ``anew`` the present list is lost, and an empty one begins.
-        """
-        keeps = self.keeps_suppression if on is None else on
-        before = self.suppression_path
-        if anew and before.exists():
-            raise ClientError(f"the suppression list {before} is there; nothing was changed")
-        entries: dict[bytes, str] = {}
-        if not anew:
-            with self._suppression() as old:
-                entries = old.entries()
-        place = before if path is None else path.resolve()
-        target = SuppressionList(place, self._secret, create=not place.exists())
-        try:
-            entries = target.entries() | entries
-            if not keeps:
-                entries = self._waiting_of(entries)
-            target.replace_all(entries)
-        finally:
-            target.close()
-        with self.store.transaction():
-            inside = place == self.folder.resolve() / SUPPRESSION
-            self.store.put("suppression", {"path": None if inside else str(place), "on": keeps})
-        if place != before:
-            erase_database(before)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -601,7 +509,7 @@ class ClientParty:
         lists, ledger = self.lists(), self.stored_ledger()
         waiting = self.store.requests()
         keeps_old = bool(waiting) or (ledger is not None and ledger.pending is not None)
-        with self._suppression() as suppression:
+        with self.suppression.opened() as suppression:
             suppressed = len(suppression)
         return {
             "name": self.name,
@@ -802,9 +710,9 @@ class ClientParty:
             self._protocol = None
             raise
         protocol.accept(step)
-        if not self.keeps_suppression and any(isinstance(one, Followed) for one in step.events):
+        if not self.suppression.keeps and any(isinstance(one, Followed) for one in step.events):
             # Opening it drops what waits no longer.
-            with suppress(ClientError, StoreError), self._suppression():
+            with suppress(ClientError, StoreError), self.suppression.opened():
                 pass
         return step.answer
 
@@ -839,7 +747,7 @@ class ClientParty:
                 self.store.notice(event.round - 1),
                 event.letter,
                 event.round,
-                suppression=self.keeps_suppression,
+                suppression=self.suppression.keeps,
             )
             self.store.close_request(request, receipts.text_of(document))
 
