@@ -284,7 +284,7 @@ class Case:
     def catch_up(self) -> None:
         """All clients join with the lists that they do not know yet."""
         with open_server(self.world.server) as server:
-            lists = [MembershipDocument.of(one) for one in server._signed_lists()]
+            lists = [MembershipDocument.of(one) for one in server.signed_lists()]
         for folder in self.world.clients:
             with open_client(folder) as party:
                 for one in lists[party.lists()[-1].epoch :]:

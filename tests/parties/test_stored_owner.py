@@ -19,6 +19,7 @@ from fedforget.clustering import partition as partition_module
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.lloyd_clusters import LocalKMeans
 from fedforget.clustering.prf import Secret
+from fedforget.parties import client_party
 from fedforget.parties import store as store_module
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.errors import ClientError
@@ -356,6 +357,31 @@ def test_a_sync_that_only_loses_a_late_seed_keeps_all_before_it(
     other = world_with(tmp_path / "two", kept)
     with open_client(other.client("aarhus")) as party:
         assert party_state(party) == state
+
+
+def test_a_request_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown before is what is carried out: ids are encoded once, and found once."""
+    world = world_with(tmp_path, np.arange(MANY))
+    calls: list[str] = []
+
+    def counting(place: Any, name: str) -> None:
+        call = getattr(place, name)
+
+        def counted(*arguments: Any) -> Any:
+            calls.append(name)
+            return call(*arguments)
+
+        monkeypatch.setattr(place, name, counted)
+
+    with open_client(world.client("aarhus")) as party:
+        gone = ordinary_ids(party, 3)
+        counting(client_party, "encoded_ids")
+        counting(Store, "rows_of")
+        plan = party.plan_forget(gone)
+        done = party.carry_out(plan)
+        assert calls == ["encoded_ids", "rows_of"]
+        assert (done.held, done.reseeded) == (plan.preview.held, plan.preview.reseeded)
+        assert done.request == party.requests()[0]["request"]
 
 
 def test_a_plan_is_refused_once_the_records_have_changed(tmp_path: Path) -> None:
