@@ -284,7 +284,7 @@ class Case:
     def catch_up(self) -> None:
         """All clients join with the lists that they do not know yet."""
         with open_server(self.world.server) as server:
-            lists = [MembershipDocument.of(one) for one in server._signed_lists()]
+            lists = [MembershipDocument.of(one) for one in server.signed_lists()]
         for folder in self.world.clients:
             with open_client(folder) as party:
                 for one in lists[party.lists()[-1].epoch :]:
@@ -537,7 +537,7 @@ def _check_client(case: Case) -> None:
 
 def _check_suppression(case: Case, party: ClientParty) -> None:
     """The list holds just the ids that were erased."""
-    with party._suppression() as listed:
+    with party.suppression.opened() as listed:
         ids = np.array(encoded_ids(sorted(case.suppressed)), dtype=np.bytes_)
         expected = set(listed.digests(ids)) if case.suppressed else set()
         found = set(listed.entries())

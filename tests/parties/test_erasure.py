@@ -244,7 +244,7 @@ def test_the_suppression_list_holds_no_ids(tmp_path: Path, elsewhere: bool) -> N
     place.parent.mkdir()
     if elsewhere:
         with open_client(world.client("aarhus")) as party:
-            party.set_suppression(path=place)
+            party.suppression.set(path=place)
     ids = [f"SECRET-PATIENT-{number}" for number in range(40)]
     world.hold("aarhus", [*ids, *(str(10**15 + number) for number in range(5))], values_of(45, 6))
     world.forget("aarhus", [*ids, *(str(10**15 + number) for number in range(5))])
@@ -258,9 +258,9 @@ def test_the_suppression_list_holds_no_ids(tmp_path: Path, elsewhere: bool) -> N
     assert not found_in(contents, wanted)
     with open_client(world.client("aarhus")) as party:
         assert party.status()["ids_suppressed"] == 45
-        party.set_suppression(on=False)
+        party.suppression.set(on=False)
         assert party.status()["ids_suppressed"] == 45, "they wait for a round"
-    with open_client(world.client("aarhus")) as party, party._suppression() as listed:
+    with open_client(world.client("aarhus")) as party, party.suppression.opened() as listed:
         digests = {digest.hex(): digest for digest in listed.entries()}
     assert len(found_in(all_bytes(world.client("aarhus"), place.parent), digests)) == 45
     world.round()
@@ -272,9 +272,9 @@ def test_a_suppression_list_that_moves_leaves_nothing_behind(tmp_path: Path) -> 
     world.forget("aarhus", ["A-1", "A-2"])
     place = tmp_path / "safe.sqlite"
     with open_client(world.client("aarhus")) as party:
-        with party._suppression() as listed:
+        with party.suppression.opened() as listed:
             digests = {digest.hex(): digest for digest in listed.entries()}
-        party.set_suppression(path=place)
+        party.suppression.set(path=place)
         assert party.status()["ids_suppressed"] == 2
         assert not found_in(all_bytes(world.client("aarhus")), digests)
         assert len(found_in({place: place.read_bytes()}, digests)) == 2
@@ -282,7 +282,7 @@ def test_a_suppression_list_that_moves_leaves_nothing_behind(tmp_path: Path) -> 
         with pytest.raises(FedforgetError, match=r"safe\.sqlite is missing: mount or restore it"):
             party.forget(["A-3"])
         (tmp_path / "away.sqlite").rename(place)
-        party.set_suppression(path=world.client("aarhus") / "forgotten.sqlite")
+        party.suppression.set(path=world.client("aarhus") / "forgotten.sqlite")
         assert not place.exists()
         assert party.status()["ids_suppressed"] == 2
 

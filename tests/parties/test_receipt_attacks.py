@@ -77,7 +77,7 @@ def notice_of(one: Receipt) -> Notice:
 
 def lists_of(world: World) -> list[MembershipDocument]:
     with open_server(world.server) as server:
-        return [MembershipDocument.of(one) for one in server._signed_lists()]
+        return [MembershipDocument.of(one) for one in server.signed_lists()]
 
 
 def test_the_receipts_prove(world: World) -> None:

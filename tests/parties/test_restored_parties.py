@@ -72,7 +72,7 @@ def test_a_client_restored_from_a_backup(world: World, elsewhere: bool) -> None:
     """With the list of forgotten ids in another place, the erased patients stay erased."""
     if elsewhere:
         with open_client(world.client("aarhus")) as party:
-            party.set_suppression(path=world.folder / "safe.sqlite")
+            party.suppression.set(path=world.folder / "safe.sqlite")
     world.back_up("aarhus")
     world.forget("aarhus", GONE)
     done = world.round()
@@ -114,7 +114,7 @@ def test_a_kill_before_the_list_was_settled_and_then_a_restore(
 ) -> None:
     """The restored store knows nothing of the erasure: the list must not forget it, too."""
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=world.folder / "safe.sqlite")
+        party.suppression.set(path=world.folder / "safe.sqlite")
     world.back_up("aarhus")
     kept = [row for row in range(20) if f"A-{row}" not in GONE]
     export = write_npz(
@@ -149,7 +149,7 @@ def test_a_kill_before_the_store_has_erased_anything(
 ) -> None:
     """The store is not an older one, and says that nothing was erased."""
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=world.folder / "safe.sqlite")
+        party.suppression.set(path=world.folder / "safe.sqlite")
     begin = SuppressionList.begin_forgetting
 
     def begin_and_die(self: SuppressionList, ids: EncodedIds, request: str) -> None:
@@ -170,7 +170,7 @@ def test_a_kill_before_the_store_has_erased_anything(
 def test_nothing_is_imported_into_a_directory_that_was_restored(world: World) -> None:
     """Though the new records have nothing to do with those who were forgotten."""
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=world.folder / "safe.sqlite")
+        party.suppression.set(path=world.folder / "safe.sqlite")
     world.back_up("aarhus")
     world.forget("aarhus", GONE)
     world.restore("aarhus")
@@ -189,13 +189,13 @@ def test_a_backup_from_before_the_list_was_moved(world: World) -> None:
     world.back_up("aarhus")
     safe = world.folder / "safe.sqlite"
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=safe)
+        party.suppression.set(path=safe)
     world.forget("aarhus", GONE)
     world.round()
     world.restore("aarhus")
     with open_client(world.client("aarhus")) as party:
         assert party.status()["ids_suppressed"] == 0
-        party.set_suppression(path=safe)
+        party.suppression.set(path=safe)
         assert party.status()["ids_suppressed"] == 3
         assert party.recover()["records_forgotten_again"] == 3
     assert world.round(kind="full")["model"] == fresh_digest(kept(*GONE))
@@ -206,7 +206,7 @@ def test_a_recovery_that_fails_forgets_nothing_of_the_list(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=world.folder / "safe.sqlite")
+        party.suppression.set(path=world.folder / "safe.sqlite")
     world.back_up("aarhus")
     world.forget("aarhus", GONE)
     world.round()
@@ -228,7 +228,7 @@ def test_names_and_receipts_after_a_restore(world: World) -> None:
     """A number may come again, a name does not; a file is never overwritten."""
     out = world.folder / "receipts"
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=world.folder / "safe.sqlite")
+        party.suppression.set(path=world.folder / "safe.sqlite")
     waiting = world.forget("aarhus", ["A-9"])
     world.back_up("aarhus")
     first = world.forget("aarhus", ["A-1"])
@@ -273,7 +273,7 @@ def test_two_copies_of_one_client(world: World) -> None:
 
 def test_a_client_that_had_left_is_restored(world: World) -> None:
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=world.folder / "safe.sqlite")
+        party.suppression.set(path=world.folder / "safe.sqlite")
     world.back_up("aarhus")
     with open_client(world.client("aarhus")) as party:
         party.leave(alone=True)
@@ -346,14 +346,14 @@ def test_an_import_that_fails_takes_nobody_off_the_list(
         assert party.status()["ids_suppressed"] == 3
         assert party.import_table(table(export))["kept_out"] == 3
         # Begun, and cut off before the store has committed.
-        with party._suppression() as listed:
+        with party.suppression.opened() as listed:
             listed.begin_forgiving(listed.entries(), "never made")
         assert party.import_table(table(export))["kept_out"] == 3
 
 
 def test_the_list_can_be_switched_off(world: World) -> None:
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(on=False)
+        party.suppression.set(on=False)
     world.forget("aarhus", GONE)
     export = write_npz(world.folder / "export.npz", GONE, values_of(3, 0))
     with open_client(world.client("aarhus")) as party:
@@ -524,7 +524,7 @@ def test_a_member_that_only_claims_to_know_more(
 
 def test_client_and_server_restored_together(world: World) -> None:
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=world.folder / "safe.sqlite")
+        party.suppression.set(path=world.folder / "safe.sqlite")
     world.back_up("server")
     world.back_up("aarhus")
     world.forget("aarhus", GONE)
@@ -663,7 +663,7 @@ def test_an_import_into_a_restored_directory(tmp_path: Path) -> None:
     """Whoever is held though forgotten must not be passed over: the record would stay."""
     world = World(tmp_path / "world").set_up().fill()
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=tmp_path / "elsewhere.db")
+        party.suppression.set(path=tmp_path / "elsewhere.db")
     world.round()
     world.back_up("aarhus")
     world.forget("aarhus", ["A-3"])

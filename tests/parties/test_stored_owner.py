@@ -19,8 +19,10 @@ from fedforget.clustering import partition as partition_module
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.lloyd_clusters import LocalKMeans
 from fedforget.clustering.prf import Secret
+from fedforget.parties import client_party
 from fedforget.parties import store as store_module
 from fedforget.parties.client_party import ClientParty, open_client
+from fedforget.parties.errors import ClientError
 from fedforget.parties.store import Store, StoreError, decoded_id, encoded_ids, keys_of_stored
 from fedforget.parties.stored_records import (
     StoredRecords,
@@ -241,6 +243,161 @@ def test_an_import_of_losers_reads_only_what_it_brings(
         state = party_state(party)
     with open_client(world.client("aarhus")) as party:
         assert party_state(party) == state
+
+
+def replaced_state(
+    folder: Path, numbers: list[int], values: np.ndarray, **options: Any
+) -> dict[str, Any]:
+    """The state of a client that imported the records with their new values at once."""
+    fresh = values_of(MANY, 3)
+    fresh[numbers] = values
+    world = World(folder, ["aarhus", "bologna"]).set_up(federation_file(minimum=2, **options))
+    world.hold("aarhus", [f"P-{one}" for one in range(MANY)], fresh)
+    with open_client(world.client("aarhus")) as party:
+        return party_state(party)
+
+
+def test_an_import_that_replaces_an_ordinary_record_reads_only_that(
+    tmp_path: Path, values_read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All seeds stand if the new values win no step: two rows are read, the old and the new one."""
+    world = world_with(tmp_path / "one", np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        number = int(ordinary_ids(party, 1)[0][2:])
+        values = values_of(MANY, 3)[[number]] + 0.25
+        path = write_npz(tmp_path / "t.npz", [f"P-{number}"], values)
+        values_read.clear()
+        with races(monkeypatch) as begun:
+            assert party.import_table(table(path), replace=True)["replaced"] == 1
+        assert begun == []
+        assert values_read == [2 * 8] * 2
+        assert party.audit().passed
+        state = party_state(party)
+    assert replaced_state(tmp_path / "two", [number], values) == state
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_an_import_that_replaces_a_seed_draws_once_and_keeps_the_seeds_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    world = world_with(tmp_path / "one", np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        before = party.store.clusters(2)
+        numbers = [int(str(decoded_id(before.seed_ids[step]))[2:])]
+        numbers += [int(one[2:]) for one in ordinary_ids(party, 9)]
+        values = values_of(MANY, 3)[numbers] + 0.25
+        path = write_npz(tmp_path / "t.npz", [f"P-{one}" for one in numbers], values)
+        with races(monkeypatch) as begun:
+            party.import_table(table(path), replace=True)
+        assert len(begun) == 1
+        assert begun[0] == before.scores[: len(begun[0])].tolist()
+        assert len(begun[0]) <= step
+        state = party_state(party)
+    assert replaced_state(tmp_path / "two", numbers, values) == state
+
+
+@pytest.mark.parametrize("lloyd", [False, True])
+@pytest.mark.parametrize("count", [3, 30, 300])
+def test_an_import_that_replaces_few_or_many_records_equals_a_fresh_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, lloyd: bool
+) -> None:
+    """However large the change is, and though it comes in several parts."""
+    monkeypatch.setattr("fedforget.parties.sources.npz_files.ROWS_AT_A_TIME", 7)
+    options = {"representatives": "lloyd"} if lloyd else {}
+    world = world_with(tmp_path / "one", np.arange(MANY), **options)
+    numbers = np.random.default_rng(count).permutation(MANY)[:count].tolist()
+    values = values_of(count, 5)
+    path = write_npz(tmp_path / "t.npz", [f"P-{one}" for one in numbers], values)
+    with open_client(world.client("aarhus")) as party:
+        party.import_table(table(path), replace=True)
+        assert party.audit().passed
+        state = party_state(party)
+    assert replaced_state(tmp_path / "two", numbers, values, **options) == state
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_sync_that_loses_a_seed_keeps_the_seeds_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Though new and changed records come with it, there is one draw."""
+    world = world_with(tmp_path / "one", np.arange(MANY - 3))
+    with open_client(world.client("aarhus")) as party:
+        before = party.store.clusters(2)
+        victim = int(str(decoded_id(before.seed_ids[step]))[2:])
+        changed = [int(one[2:]) for one in ordinary_ids(party, 4)]
+        values = values_of(MANY, 3)
+        values[changed] += 0.25
+        kept = np.delete(np.arange(MANY), victim)
+        path = write_npz(tmp_path / "t.npz", [f"P-{one}" for one in kept], values[kept])
+        with races(monkeypatch) as begun:
+            done = party.sync(table(path))
+        assert (done.added.count, done.changed.count, done.removed.count) == (3, 4, 1)
+        assert len(begun) == 1
+        assert begun[0] == before.scores[: len(begun[0])].tolist()
+        assert done.reseeded == len(begun[0]) + 1 <= step + 1
+        state = party_state(party)
+    other = World(tmp_path / "two", ["aarhus", "bologna"]).set_up(federation_file(minimum=2))
+    other.hold("aarhus", [f"P-{one}" for one in kept], values[kept])
+    with open_client(other.client("aarhus")) as party:
+        assert party_state(party) == state
+
+
+def test_a_sync_that_only_loses_a_late_seed_keeps_all_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_with(tmp_path / "one", np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        before = party.store.clusters(2)
+        kept = np.delete(np.arange(MANY), int(str(decoded_id(before.seed_ids[3]))[2:]))
+        path = write_npz(tmp_path / "t.npz", [f"P-{one}" for one in kept], values_of(MANY, 3)[kept])
+        with races(monkeypatch) as begun:
+            assert party.sync(table(path)).reseeded == 4
+        assert begun == [before.scores[:3].tolist()]
+        state = party_state(party)
+    other = world_with(tmp_path / "two", kept)
+    with open_client(other.client("aarhus")) as party:
+        assert party_state(party) == state
+
+
+def test_a_request_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown before is what is carried out: ids are encoded once, and found once."""
+    world = world_with(tmp_path, np.arange(MANY))
+    calls: list[str] = []
+
+    def counting(place: Any, name: str) -> None:
+        call = getattr(place, name)
+
+        def counted(*arguments: Any) -> Any:
+            calls.append(name)
+            return call(*arguments)
+
+        monkeypatch.setattr(place, name, counted)
+
+    with open_client(world.client("aarhus")) as party:
+        gone = ordinary_ids(party, 3)
+        counting(client_party, "encoded_ids")
+        counting(Store, "rows_of")
+        plan = party.plan_forget(gone)
+        done = party.carry_out(plan)
+        assert calls == ["encoded_ids", "rows_of"]
+        assert (done.held, done.reseeded) == (plan.preview.held, plan.preview.reseeded)
+        assert done.request == party.requests()[0]["request"]
+
+
+def test_a_plan_is_refused_once_the_records_have_changed(tmp_path: Path) -> None:
+    world = world_with(tmp_path, np.arange(MANY))
+    with open_client(world.client("aarhus")) as party:
+        one, other = ordinary_ids(party, 2)
+        plan, another = party.plan_forget([one]), party.plan_forget([other])
+        assert party.carry_out(plan).held == (one,)
+        with pytest.raises(ClientError, match="have changed since"):
+            party.carry_out(plan)
+        assert party.carry_out(another).records == 1
+        late = party.plan_forget(ordinary_ids(party, 1))
+        party.forget([decoded_id(party.store.clusters(2).seed_ids[0])])
+        with pytest.raises(ClientError, match="have changed since"):
+            party.carry_out(late)
+        assert len(party.store) == MANY - 3
 
 
 def test_an_import_hashes_an_id_once_per_secret(

@@ -204,7 +204,7 @@ def test_an_id_that_waits_to_be_forgotten_does_not_come_again(world: World) -> N
 def test_a_restored_directory_recovers_first(world: World, tmp_path: Path) -> None:
     """What is held though it was forgotten must not be taken for kept out."""
     with open_client(world.client("aarhus")) as party:
-        party.set_suppression(path=tmp_path / "elsewhere.db")
+        party.suppression.set(path=tmp_path / "elsewhere.db")
     world.back_up("aarhus")
     world.forget("aarhus", IDS[:1])
     world.restore("aarhus")

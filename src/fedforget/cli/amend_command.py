@@ -14,6 +14,7 @@ from fedforget.errors import FedforgetError
 from fedforget.parties.amended_servers import amend, plan_amendment, take_back
 from fedforget.parties.disclosure import preset, warnings_of
 from fedforget.parties.federation_file import Feature, FederationFile
+from fedforget.parties.folders import FEDERATION
 from fedforget.parties.server_party import ServerParty, open_server
 
 
@@ -89,7 +90,7 @@ def make_amendment(
             f"a client reports at most {model.local_clusters} clusters and the model has"
             f" {model.n_clusters}: more --local-clusters give a better model"
         )
-    file = folder / "federation.toml"
+    file = folder / FEDERATION
     result = plain_join(joined) | {
         "federation_file": None if dry_run else str(file),
         "epoch_file": None if dry_run else str(path),

@@ -482,13 +482,13 @@ def suppression(
             raise FedforgetError("--on and --off contradict each other")
         with open_client(folder) as party:
             if on or off or anew or move is not None:
-                party.set_suppression(on=on or (False if off else None), path=move, anew=anew)
-            inside = party.suppression_path.parent == party.folder.resolve()
+                party.suppression.set(on=on or (False if off else None), path=move, anew=anew)
+            inside = party.suppression.path.parent == party.folder.resolve()
             result = {
                 "ids": party.status()["ids_suppressed"],
-                "file": str(party.suppression_path),
+                "file": str(party.suppression.path),
                 "in_the_directory": inside,
-                "on": party.keeps_suppression,
+                "on": party.suppression.keeps,
             }
 
     def in_words() -> None:

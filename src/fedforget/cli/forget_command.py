@@ -125,15 +125,14 @@ def _at_one(
     as_json: bool,
 ) -> Answer:
     with open_client(folder) as party:
-        ids = given.ids
-        plan = party.forget(ids, dry_run=True, ignore_missing=ignore_missing)
+        plan = party.plan_forget(given.ids, ignore_missing=ignore_missing)
         if not plan.held:
             given.check_one_per_line()
-        if dry_run or not plan.records:
-            return Answer(folder, party.name, plan)
+        if dry_run or not plan.held:
+            return Answer(folder, party.name, plan.preview)
         if not yes:
-            ask(f"Erase {number_of(plan.records, 'record')} of {party.name} for good?", as_json)
-        return Answer(folder, party.name, party.forget(ids, ignore_missing=ignore_missing))
+            ask(f"Erase {number_of(len(plan.held), 'record')} of {party.name} for good?", as_json)
+        return Answer(folder, party.name, party.carry_out(plan))
 
 
 def _tried(folder: Path, ids: Sequence[str], *, dry_run: bool) -> Answer:

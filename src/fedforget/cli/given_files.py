@@ -24,8 +24,8 @@ from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, open_npz, read_json, read_text
 from fedforget.parties import receipts
 from fedforget.parties.federation_file import FederationFile
+from fedforget.parties.folders import FEDERATION
 from fedforget.parties.sources.alike import trouble_with
-from fedforget.parties.version_store import FILE as CURRENT
 from fedforget.parties.version_store import earlier_file
 from fedforget.text import json_text, visible
 
@@ -78,12 +78,12 @@ def _proof_of(
         later = _current_beside(path, file)
         if later is None:
             raise error
-        return _proof_of(document, path.parent / CURRENT, later, **given)
+        return _proof_of(document, path.parent / FEDERATION, later, **given)
 
 
 def _current_beside(path: Path, file: FederationFile) -> FederationFile | None:
     """The version in force, if an earlier one was given and it lies beside that."""
-    current = path.parent / CURRENT
+    current = path.parent / FEDERATION
     if not current.exists():
         return None
     found = FederationFile.read(current)

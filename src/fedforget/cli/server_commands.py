@@ -166,6 +166,7 @@ def init(
         ProtocolPart,
         with_fill,
     )
+    from fedforget.parties.folders import FEDERATION
     from fedforget.parties.server_party import ServerParty
 
     with plain_errors():
@@ -204,7 +205,7 @@ def init(
         )
         _check_options(draft)
         federation = ServerParty.create(folder, draft)
-    path = folder / "federation.toml"
+    path = folder / FEDERATION
     warnings = [_TWO] * (minimum == 2) + warnings_of(rules, step)
     result = {
         "federation_file": str(path),

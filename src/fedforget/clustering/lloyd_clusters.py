@@ -15,6 +15,7 @@ import numpy as np
 
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.ids import Ids
+from fedforget.clustering.owner import first_among
 from fedforget.clustering.partition import FIXED_POINT_BITS, FixedPoint
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.records import RecordTable, rows_labelled
@@ -166,13 +167,3 @@ class LloydClusters:
         self.records.erase()
         self._kmeans.erase()
         self._slots = self._slots[:0]
-
-
-def first_among(seeds: Ints | Ids, some: Ints | Ids) -> int | None:
-    """The first step whose seed is one of some records.
-
-    >>> first_among(np.array([7, 3, 5]), np.array([5, 3, 9]))
-    1
-    """
-    wanted = set(some.tolist())
-    return next((step for step, one in enumerate(seeds.tolist()) if one in wanted), None)

@@ -138,3 +138,17 @@ class Owner(Generic[R]):
         """Count records that have come to where the records live."""
         step = self.clusters.admit(rows, self.records.values_of(rows), keys)
         return Change(rows, step)
+
+    def erase(self) -> None:
+        """Overwrite all records, for good."""
+        self.clusters.erase()
+
+
+def first_among(seeds: Ints | Ids, some: Ints | Ids) -> int | None:
+    """The first step whose seed is one of some records.
+
+    >>> first_among(np.array([7, 3, 5]), np.array([5, 3, 9]))
+    1
+    """
+    wanted = set(some.tolist())
+    return next((step for step, one in enumerate(seeds.tolist()) if one in wanted), None)

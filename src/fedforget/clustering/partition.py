@@ -155,10 +155,20 @@ class SeededPartition(Generic[R]):
 
         Steps count from 0; None if the seeds stand.
         """
+        holes, kept = self.take_out(rows)
+        if kept is not None:
+            self._redraw(kept)
+        return holes, kept
+
+    def take_out(self, rows: Ints) -> tuple[Ints, int | None]:
+        """Erase records without a draw; returns the same as :meth:`forget`.
+
+        If a seed is lost, a call of :meth:`take_in` must follow.
+        """
         rows = np.sort(rows)
         label = self.records.labels_of(rows)
         kept = self._first_lost(rows, label)
-        # Clusters from `kept` on are dissolved below; only the others must be told.
+        # Clusters from `kept` on are dissolved by the draw; only the others must be told.
         told = slice(None) if kept is None else label < kept
         self._count_some(rows[told], label[told], -1)
         holes, movers = self.records.remove(rows)
@@ -166,8 +176,6 @@ class SeededPartition(Generic[R]):
             label = self.records.labels_of(holes)
             seeds = self._seed_rows[label] == movers
             self._seed_rows[label[seeds]] = holes[seeds]
-        if kept is not None:
-            self._redraw(kept)
         return holes, kept
 
     def admit(self, rows: Ints, values: Floats, keys: Keys) -> int | None:
@@ -175,13 +183,21 @@ class SeededPartition(Generic[R]):
 
         None if the seeds stand.
         """
-        n, n_drawn = len(values), len(self.scores)
+        return self.take_in(rows, values, keys, len(self.scores))
+
+    def take_in(self, rows: Ints, values: Floats, keys: Keys, kept: int) -> int | None:
+        """Count records like :meth:`admit`, after only the first ``kept`` seeds were not lost.
+
+        What went and what comes then takes one draw at most.
+        """
+        n = len(values)
         step = np.empty(n, dtype=np.int64)
         d2, label = np.empty(n), np.empty(n, dtype=np.int32)
-        kernels.challenge(values, *keys, np.uint64(0), self.seeds, self.scores, step, d2, label)
-        first = int(step.min(initial=n_drawn))
-        complete = n_drawn == self.n_seeds or not (d2 > 0.0).any()
-        if first == n_drawn and complete:
+        seeds, scores = self.seeds[:kept], self.scores[:kept]
+        kernels.challenge(values, *keys, np.uint64(0), seeds, scores, step, d2, label)
+        first = int(step.min(initial=kept))
+        complete = kept == self.n_seeds or not (d2 > 0.0).any()
+        if first == len(self.scores) and complete:
             self.records.settle(rows, label, d2)
             self._count(values, np.arange(n), label, 1)
             return None

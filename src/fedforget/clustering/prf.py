@@ -58,6 +58,11 @@ class Keys(NamedTuple):
     high: UInts
 
     @classmethod
+    def none(cls) -> Keys:
+        """No keys."""
+        return cls(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
+
+    @classmethod
     def of_words(cls, words: UInts) -> Keys:
         """Keys whose two words stand side by side."""
         return cls(np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1]))

@@ -94,8 +94,7 @@ class RecordTable:
     def empty(cls, n_features: int) -> RecordTable:
         """A table without records."""
         none = np.empty(0, dtype=np.int64)
-        keys = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
-        return cls(np.empty((0, n_features)), none, keys, none.copy())
+        return cls(np.empty((0, n_features)), none, Keys.none(), none.copy())
 
     def __len__(self) -> int:
         return self._size

@@ -182,8 +182,7 @@ class KMeans(OwnerEstimator):
 
     def _take_out(self, found: Ints) -> tuple[Ints, Keys]:
         self._model.forget(found)
-        none = np.empty(0, dtype=np.uint64)
-        return np.empty(0, dtype=np.int64), Keys(none, none)
+        return np.empty(0, dtype=np.int64), Keys.none()
 
     def _take_in(self, rows: Floats, ids: Ids, arrival: Ints, keys: Keys) -> Ints:
         return self._model.learn(rows, ids, keys, arrival)

@@ -15,7 +15,7 @@ from fedforget.parties import receipts
 from fedforget.parties.amendments import protocol_federation
 from fedforget.parties.errors import ClientError
 from fedforget.parties.fitting import no_clusters
-from fedforget.parties.folders import strange_databases
+from fedforget.parties.folders import IDENTITY, strange_databases
 from fedforget.parties.held_records import HeldRecords
 from fedforget.parties.receipts import ReceiptError
 from fedforget.parties.sources.reader import ROWS_AT_A_TIME
@@ -79,14 +79,14 @@ def _problems(party: ClientParty, held: HeldRecords) -> Iterator[str]:
     for table in store.strange_tables(SCHEMA, values):
         yield f"{name} holds something that fedforget did not make: {table}"
     yield from store.damaged_values()
-    for path in strange_databases(party.folder, (store.path, party.suppression_path)):
+    for path in strange_databases(party.folder, (store.path, party.suppression.path)):
         yield (
             f"{path} is a database that fedforget did not make, and may hold what was forgotten:"
             " move it elsewhere, or erase it"
         )
     if not store.requests_are_sealed():
         yield (
-            "the requests that wait were altered, or one was deleted, or identity.key is not the"
+            f"the requests that wait were altered, or one was deleted, or {IDENTITY} is not the"
             f" key with which they were stored: {SCHEMA.damaged}"
         )
     yield from _problems_of_receipts(party)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -19,7 +19,6 @@ from fedforget.clustering.disclosure import Cells
 from fedforget.clustering.distance import nearest
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.ids import Ids, name_some, parse_ids
-from fedforget.clustering.owner import Owner
 from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration
 from fedforget.errors import DuplicateIdError, UnknownIdError
@@ -32,12 +31,21 @@ from fedforget.parties.amendments import (
     protocol_federation,
 )
 from fedforget.parties.client_audit import Audit, audit_of, state_digest_of
-from fedforget.parties.database import erase_database
+from fedforget.parties.client_suppression import ClientSuppression
 from fedforget.parties.erasures import naming, note_erasure
 from fedforget.parties.errors import ClientError
 from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.fitting import Misfit
-from fedforget.parties.folders import being_made, check_whose, locked, read_key, write_private
+from fedforget.parties.folders import (
+    FEDERATION,
+    IDENTITY,
+    STORES,
+    being_made,
+    check_whose,
+    locked,
+    read_key,
+    write_private,
+)
 from fedforget.parties.gate import Gate
 from fedforget.parties.held_records import HeldRecords
 from fedforget.parties.importing import Progress, import_records
@@ -47,6 +55,7 @@ from fedforget.parties.log import now
 from fedforget.parties.membership_file import MembershipDocument
 from fedforget.parties.policy import SitePolicy
 from fedforget.parties.preview import Preview, Verdict
+from fedforget.parties.record_change import RecordChange
 from fedforget.parties.sources.source import Source
 from fedforget.parties.store import (
     SCHEMA,
@@ -54,14 +63,11 @@ from fedforget.parties.store import (
     Store,
     StoredReceipt,
     StoreError,
-    SuppressionSetting,
     decoded_id,
     encoded_ids,
 )
 from fedforget.parties.stored_records import (
     StoredClusters,
-    StoredRecords,
-    clusters_of,
 )
 from fedforget.parties.suppression import FILE as SUPPRESSION
 from fedforget.parties.suppression import SuppressionList
@@ -92,13 +98,8 @@ from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.messages import Context
 from fedforget.text import check_new_name
 
-if TYPE_CHECKING:
-    pass
-
-STORE = "client.sqlite"
-IDENTITY = "identity.key"
+STORE = STORES["client"]
 SECRET = "records.key"
-FEDERATION = "federation.toml"
 ENROLMENT = "enrolment.json"
 
 
@@ -117,6 +118,28 @@ class Forgotten:
     not_held: tuple[int | str, ...] = ()
 
 
+@dataclass(frozen=True)
+class ForgetPlan:
+    """What a request would do, found once and then carried out.
+
+    Attributes
+    ----------
+    preview : what it would do, as people are told before.
+    held : the ids of the records, encoded and as they were given.
+    rows : where these records are, in the same order.
+    places : where the records and the seeds are.
+    seeds : the seeds that stand, none while records do not fit.
+    not_held : how many more ids were named, if such may be named.
+    """
+
+    preview: Forgotten
+    held: Mapping[bytes, int | str]
+    rows: Ints
+    places: Mapping[bytes, int]
+    seeds: Sequence[bytes]
+    not_held: int | None
+
+
 class WrittenReceipt(NamedTuple):
     """A receipt's file, the request that it is for, and the salt if it was still kept."""
 
@@ -130,7 +153,6 @@ class ClientParty:
 
     def __init__(self, folder: Path, *, copy: bool = False) -> None:
         self.folder = folder
-        self._is_copy = copy
         self.identity = Identity(
             read_key(
                 folder / IDENTITY,
@@ -148,6 +170,7 @@ class ClientParty:
         self.store = Store(folder / STORE, copy=copy)
         try:
             self.store.seal = partial(_seal_of_requests, self.identity)
+            self.suppression = ClientSuppression(folder, self.store, self._secret, copy=copy)
             self.name: str = self.store.get("name")
             if self.name is None:
                 raise self.store.damage("name")
@@ -325,7 +348,7 @@ class ClientParty:
         Ids on the suppression list stay out and are counted, unless they may come ``again``.
         """
         self.joined()
-        with self._change() as suppression:
+        with self.suppression.changing() as suppression:
             gate = Gate(suppression, {one.name for one in self.store.requests()}, again)
             done = import_records(self._held, table, gate, replace=replace, progress=progress)
             note_import(self.store, now(), done.added)
@@ -354,7 +377,7 @@ class ClientParty:
         """
         self.joined()
         work = Synchroniser(self._held)
-        with naming(lambda: work.request), self._change() as suppression:
+        with naming(lambda: work.request), self.suppression.changing() as suppression:
             return work.run(source, rules or SyncRules(), suppression, progress)
 
     def forget(self, ids: Any, *, dry_run: bool = False, ignore_missing: bool = False) -> Forgotten:
@@ -363,14 +386,19 @@ class ClientParty:
         With ``ignore_missing`` ids may be given that are not held, and ids may be given twice, or
         none at all; a call that finds none of them changes nothing.
         """
+        plan = self.plan_forget(ids, ignore_missing=ignore_missing)
+        return plan.preview if dry_run else self.carry_out(plan)
+
+    def plan_forget(self, ids: Any, *, ignore_missing: bool = False) -> ForgetPlan:
+        """What :meth:`forget` would do; nothing changes."""
         self.joined()
         wanted = _parsed(ids).tolist()
-        named = dict(zip(encoded_ids(wanted), wanted, strict=True))
+        encoded = encoded_ids(wanted)
+        named = dict(zip(encoded, wanted, strict=True))
         if not named and not ignore_missing:
             raise UnknownIdError("no ids were given; nothing was forgotten")
-        again = _given_again(encoded_ids(wanted))
-        if again and not ignore_missing:
-            some = name_some([wanted[at] for at in again])
+        if len(named) < len(wanted) and not ignore_missing:
+            some = name_some([wanted[at] for at in _given_again(encoded)])
             raise DuplicateIdError(f"given twice: {some}; nothing was forgotten")
         clusters = self._held.clusters()
         places = self.store.rows_of([*named, *clusters.seed_ids])
@@ -381,43 +409,37 @@ class ClientParty:
                 f"{len(missing)} of {len(named)} ids are not held here: {name_some(missing)};"
                 " nothing was forgotten"
             )
-        found = tuple(held.values())
-        if not held:
-            return Forgotten("", 0, None, "", found, missing)
-        # While records do not fit, nobody owns clusters of them.
-        owner = None if self._held.wait() else self._held.owner(clusters, places)
         rows = np.array([places[one] for one in held], dtype=np.int64)
-        if dry_run:
-            lost = None if owner is None else _from_one(owner.clusters.first_lost(rows))
-            return Forgotten("", len(held), lost, "", found, missing)
-        salt = os.urandom(receipts.SALT_BYTES)
+        lost = None
+        if held and clusters.seed_ids:
+            lost = self._held.owner(clusters, places).clusters.first_lost(rows)
         not_held = len(missing) if ignore_missing else None
-        request = self._erase(owner, rows, held, salt, not_held)
-        return Forgotten(request.name, len(held), request.reseeded, salt.hex(), found, missing)
+        preview = Forgotten("", len(held), _from_one(lost), "", tuple(held.values()), missing)
+        return ForgetPlan(preview, held, rows, places, clusters.seed_ids, not_held)
 
-    def _erase(
-        self,
-        owner: Owner[StoredRecords] | None,
-        rows: Ints,
-        held: Mapping[bytes, int | str],
-        salt: bytes,
-        not_held: int | None,
-    ) -> Request:
-        """Erase records, and store the request that did it, in one transaction.
-
-        ``held`` are their ids, encoded and as they were given.  There is no ``owner`` while
-        records do not fit; clusters are drawn once they do.
-        """
+    def carry_out(self, plan: ForgetPlan) -> Forgotten:
+        """Erase the records of a plan, and store the request that did it, in one transaction."""
+        if not plan.held:
+            return plan.preview
+        self._check_up_to_date(plan)
+        salt = os.urandom(receipts.SALT_BYTES)
         request: Request | None = None
-        with naming(lambda: request), self._change() as suppression:
-            if owner is None:
-                self.store.remove(rows, self._held.n_features)
-                step = 0 if self._held.draw_if_they_fit() else None
-            else:
-                step = owner.forget(rows).redrawn_from
-                self.store.set_clusters(clusters_of(owner.clusters))
-            request = note_erasure(self.store, suppression, held, salt, _from_one(step), not_held)
-        return request
+        with naming(lambda: request), self.suppression.changing() as suppression:
+            change = RecordChange(self._held, plan.places)
+            change.remove(plan.rows)
+            first = change.finish()
+            # While records do not fit there are no seeds to lose; clusters are drawn once they do.
+            reseeded = plan.preview.reseeded if plan.seeds else _from_one(first)
+            request = note_erasure(
+                self.store, suppression, plan.held, salt, reseeded, plan.not_held
+            )
+        return replace(plan.preview, request=request.name, reseeded=reseeded, salt=salt.hex())
+
+    def _check_up_to_date(self, plan: ForgetPlan) -> None:
+        """Refuse a plan if the records have changed since it was made."""
+        same = self.store.ids_of(plan.rows).tolist() == list(plan.held)
+        if not same or self._held.clusters().seed_ids != plan.seeds:
+            raise ClientError("the records have changed since; nothing was forgotten: try again")
 
     def leave(self, *, alone: bool = False) -> int:
         """Erase all records; a round with enough other leavers takes this client out of the sum.
@@ -434,7 +456,7 @@ class ClientParty:
                 "a full round must come first: what is counted is not known here (--alone does"
                 " not wait)"
             )
-        with self._change() as suppression:
+        with self.suppression.changing() as suppression:
             ids = list(self.store.index())
             records = len(ids)
             if records:
@@ -475,109 +497,11 @@ class ClientParty:
 
     def held_though_forgotten(self) -> list[int | str]:
         """Ids on the suppression list that are held all the same."""
-        with self._suppression() as suppression:
+        with self.suppression.opened() as suppression:
             gate = Gate(suppression, set(), again=False)
             held = self.store.index()
             back = gate.held_though_forgotten(held)
         return [decoded_id(one) for one in held if one in back]
-
-    # -- the suppression list ------------------------------------------------------------------
-
-    @property
-    def _suppression_setting(self) -> SuppressionSetting:
-        setting: SuppressionSetting = self.store.get("suppression", {"path": None, "on": True})
-        return setting
-
-    @property
-    def keeps_suppression(self) -> bool:
-        """Whether ids stay on the list after the commit that forgets them."""
-        return bool(self._suppression_setting["on"])
-
-    @property
-    def suppression_path(self) -> Path:
-        """Where the list lies."""
-        elsewhere = self._suppression_setting["path"]
-        return self.folder.resolve() / SUPPRESSION if elsewhere is None else Path(elsewhere)
-
-    @contextmanager
-    def _suppression(self) -> Iterator[SuppressionList]:
-        suppression = SuppressionList(self.suppression_path, self._secret, copy=self._is_copy)
-        try:
-            if not self._is_copy:
-                self._settle(suppression)
-            yield suppression
-        finally:
-            suppression.close()
-
-    @contextmanager
-    def _change(self) -> Iterator[SuppressionList]:
-        """A change of the store, and one of the suppression list that goes with it."""
-        with self._suppression() as suppression:
-            if self._suppression_setting["path"] is not None:
-                suppression.mark = self._note_mark()
-            try:
-                with self.store.transaction():
-                    yield suppression
-            finally:
-                # If it cannot be settled now, the next opening does it.
-                with suppress(StoreError):
-                    self._settle(suppression)
-
-    def _note_mark(self) -> str:
-        """Note that a change comes: a store that was restored to before it lacks the mark."""
-        mark = os.urandom(8).hex()
-        with self.store.transaction():
-            self.store.put("changing", mark)
-        return mark
-
-    def _settle(self, suppression: SuppressionList) -> None:
-        """Make the list agree with the store."""
-        if suppression.unsettled:
-            known = {one.name for one in self.store.requests()}
-            known |= {one.name for one in self.store.receipts()}
-            made = {*known, self.store.get("let_in")}
-            suppression.settle(made, self.store.get("changing"))
-        if not self.keeps_suppression:
-            entries = suppression.entries()
-            kept = self._waiting_of(entries)
-            if len(kept) < len(entries):
-                suppression.replace_all(kept)
-
-    def _waiting_of(self, entries: Mapping[bytes, str]) -> dict[bytes, str]:
-        """The entries of requests that wait for a round."""
-        waiting = {one.name for one in self.store.requests()}
-        return {digest: name for digest, name in entries.items() if name in waiting}
-
-    def set_suppression(
-        self, *, on: bool | None = None, path: Path | None = None, anew: bool = False
-    ) -> None:
-        """Switch the list off or on, or move it to a place that is not restored with this.
-
-        A list of this client that lies there already is kept, and the two become one.  With
-        ``anew`` the present list is lost, and an empty one begins.
-        """
-        keeps = self.keeps_suppression if on is None else on
-        before = self.suppression_path
-        if anew and before.exists():
-            raise ClientError(f"the suppression list {before} is there; nothing was changed")
-        entries: dict[bytes, str] = {}
-        if not anew:
-            with self._suppression() as old:
-                entries = old.entries()
-        place = before if path is None else path.resolve()
-        target = SuppressionList(place, self._secret, create=not place.exists())
-        try:
-            entries = target.entries() | entries
-            if not keeps:
-                entries = self._waiting_of(entries)
-            target.replace_all(entries)
-        finally:
-            target.close()
-        with self.store.transaction():
-            inside = place == self.folder.resolve() / SUPPRESSION
-            self.store.put("suppression", {"path": None if inside else str(place), "on": keeps})
-        if place != before:
-            erase_database(before)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -585,7 +509,7 @@ class ClientParty:
         lists, ledger = self.lists(), self.stored_ledger()
         waiting = self.store.requests()
         keeps_old = bool(waiting) or (ledger is not None and ledger.pending is not None)
-        with self._suppression() as suppression:
+        with self.suppression.opened() as suppression:
             suppressed = len(suppression)
         return {
             "name": self.name,
@@ -786,9 +710,9 @@ class ClientParty:
             self._protocol = None
             raise
         protocol.accept(step)
-        if not self.keeps_suppression and any(isinstance(one, Followed) for one in step.events):
+        if not self.suppression.keeps and any(isinstance(one, Followed) for one in step.events):
             # Opening it drops what waits no longer.
-            with suppress(ClientError, StoreError), self._suppression():
+            with suppress(ClientError, StoreError), self.suppression.opened():
                 pass
         return step.answer
 
@@ -823,7 +747,7 @@ class ClientParty:
                 self.store.notice(event.round - 1),
                 event.letter,
                 event.round,
-                suppression=self.keeps_suppression,
+                suppression=self.suppression.keeps,
             )
             self.store.close_request(request, receipts.text_of(document))
 

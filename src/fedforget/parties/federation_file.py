@@ -27,6 +27,7 @@ from fedforget.digests import Digest
 from fedforget.errors import FedforgetError
 from fedforget.incoming import IncomingFileError, read_text
 from fedforget.parties.disclosure import DisclosurePart
+from fedforget.parties.folders import FEDERATION
 from fedforget.protocol.errors import ProtocolError
 from fedforget.protocol.federation import Federation
 from fedforget.protocol.graph import Policy, too_demanding
@@ -139,7 +140,7 @@ class FederationFile:
         return cls.parse(text, str(path))
 
     @classmethod
-    def parse(cls, text: str, source: str = "federation.toml") -> FederationFile:
+    def parse(cls, text: str, source: str = FEDERATION) -> FederationFile:
         _check_lines(text, source)
         try:
             data = tomllib.loads(text)

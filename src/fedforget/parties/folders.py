@@ -16,6 +16,12 @@ from fedforget.whole_files import is_leftover, whole_file
 LOCK = "lock"
 UNFINISHED = ".unfinished"
 
+IDENTITY = "identity.key"
+"""A party's private key."""
+
+FEDERATION = "federation.toml"
+"""The federation file in force."""
+
 STORES = {"client": "client.sqlite", "server": "server.sqlite"}
 """The file by which one sees whose directory it is."""
 

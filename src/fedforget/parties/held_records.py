@@ -15,6 +15,7 @@ import numpy as np
 
 from fedforget.arrays import Floats, Ints
 from fedforget.clustering.owner import OwnedClusters, Owner
+from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.configuration import Configuration
@@ -30,6 +31,7 @@ from fedforget.parties.stored_records import (
     clusters_of,
     fresh_owner,
     standing_owner,
+    standing_partition,
 )
 
 if TYPE_CHECKING:
@@ -79,12 +81,17 @@ class HeldRecords:
 
     # -- clusters that follow from the records -------------------------------------------------
 
-    def owner(
-        self, clusters: Clusters, rows: Mapping[bytes, int], known: Known | None = None
-    ) -> Owner[StoredRecords]:
+    def owner(self, clusters: Clusters, rows: Mapping[bytes, int]) -> Owner[StoredRecords]:
         """The owner with the clusters that are stored; ``rows`` says where the seeds are."""
-        records = self._records(len(clusters.seed_ids), known)
+        records = self._records(len(clusters.seed_ids))
         return standing_owner(records, clusters, rows, self._n_seeds, self._kmeans)
+
+    def partition(
+        self, clusters: Clusters, rows: Mapping[bytes, int]
+    ) -> SeededPartition[StoredRecords]:
+        """The same of a client whose clusters are those of its seeds."""
+        records = self._records(len(clusters.seed_ids))
+        return standing_partition(records, clusters, rows, self._n_seeds)
 
     def draw_afresh(self, known: Known | None = None) -> None:
         """Store the clusters that follow from the records."""

@@ -13,14 +13,12 @@ from fedforget.errors import DuplicateIdError
 from fedforget.parties.errors import ClientError
 from fedforget.parties.gate import Gate
 from fedforget.parties.held_records import HeldRecords
+from fedforget.parties.record_change import RecordChange
 from fedforget.parties.sources.source import Source
 from fedforget.parties.store import decoded_id, encoded_ids, keys_of_stored
-from fedforget.parties.stored_records import clusters_of
 
 Progress = Callable[[int], None]
 """Called with the number of rows read so far."""
-
-_NO_KEYS = Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,14 @@ def import_records(
     replace : whether records with ids that are held take the place of the old ones.
     progress : told how many rows were read.
     """
-    store, n_features = held.store, held.n_features
-    places = store.index()
-    waiting = held.wait()
-    replaced = first = 0
-    before, seen = len(places), IdIndex()
+    places = held.store.index()
+    change = RecordChange(held, places)
+    added = replaced = first = 0
+    seen = IdIndex()
     back = gate.held_though_forgotten(places)
     if not gate.again:
         _check_nobody_is_back(back)
     source.beside(places.keys())
-    added, hashed = [np.empty(0, dtype=np.int64)], [_NO_KEYS]
     for ids, values in source.parts():
         source.check_inside(values, held.config.grid, first)
         encoded = encoded_ids(ids.tolist())
@@ -75,33 +71,23 @@ def import_records(
                 f"{source.path}: {len(known)} ids are held already: {some}; nothing was"
                 " imported (--replace forgets the old records first)"
             )
-        store.remove(np.array([places.pop(one) for one in known], dtype=np.int64), n_features)
-        added.append(store.add(encoded, values))
-        hashed.append(Keys(keys.low[kept], keys.high[kept]))
+        change.remove(np.array([places.pop(one) for one in known], dtype=np.int64))
+        change.add(encoded, values, Keys(keys.low[kept], keys.high[kept]))
+        added += len(encoded)
         replaced += len(known)
         if progress is not None:
             progress(len(ids))
     _check_nobody_is_back(back)
-    rows = np.concatenate(added)
-    keys = Keys(*(np.concatenate(column) for column in zip(*hashed, strict=True)))
-    # A draw takes all the memory that an import may have.
-    del added, hashed, seen
-    records = len(places) + len(rows)
+    records = len(places) + added
     if records > held.config.max_records:
         raise ClientError(
             f"{records} records do not fit: this grid has room for"
             f" {held.config.max_records}; nothing was imported"
         )
-    if waiting:
-        held.draw_if_they_fit()
-    elif replaced or len(rows) > before:
-        del places
-        held.draw_afresh((rows, keys))
-    else:
-        owner = held.owner(held.clusters(), places, (rows, keys))
-        owner.admit(rows, keys)
-        store.set_clusters(clusters_of(owner.clusters))
-    return Imported(len(rows), replaced, records)
+    # A draw takes all the memory that an import may have.
+    del places, seen
+    change.finish()
+    return Imported(added, replaced, records)
 
 
 def _check_nobody_is_back(back: Collection[bytes]) -> None:

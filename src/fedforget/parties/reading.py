@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from fedforget.errors import FedforgetError
-from fedforget.parties import client_party, server_party
 from fedforget.parties.attempts import FILE as ATTEMPTS
 from fedforget.parties.client_party import ClientParty
 from fedforget.parties.folders import (
+    FEDERATION,
+    STORES,
     UNFINISHED,
     FolderError,
     FolderInUseError,
@@ -34,13 +35,13 @@ _TRIES = 20
 
 def kind_of(folder: Path) -> Kind:
     """Whose directory it is."""
-    if (folder / server_party.STORE).is_file():
+    if (folder / STORES["server"]).is_file():
         return "server"
-    if (folder / client_party.STORE).is_file():
+    if (folder / STORES["client"]).is_file():
         return "client"
     raise FedforgetError(
         f"{folder} is neither a client's nor a server's directory"
-        f" (it has no {client_party.STORE} and no {server_party.STORE})"
+        f" (it has no {STORES['client']} and no {STORES['server']})"
     )
 
 
@@ -89,7 +90,7 @@ def state_of(folder: Path) -> State:
     Every transaction ends with a write to the store itself, because its log is emptied.
     """
     found = []
-    names = (server_party.STORE, client_party.STORE, server_party.FEDERATION, PROGRESS)
+    names = (STORES["server"], STORES["client"], FEDERATION, PROGRESS)
     for name in (*names, ATTEMPTS, POLICY):
         try:
             one = (folder / name).stat()

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-import numpy as np
 from msgspec import structs
 
 from fedforget.arrays import Floats
@@ -23,80 +22,45 @@ from fedforget.clustering.lattice_kmeans import ServerModel
 from fedforget.configuration import Configuration
 from fedforget.errors import FedforgetError
 from fedforget.modelling import model_of, sizes_of
-from fedforget.parties.amended_servers import check_lists_known, problems_of_versions
+from fedforget.parties.amended_servers import check_lists_known
 from fedforget.parties.amendments import protocol_federation
-from fedforget.parties.database import Database, Schema
+from fedforget.parties.database import Database
 from fedforget.parties.federation_file import FederationFile
 from fedforget.parties.folders import (
+    FEDERATION,
+    IDENTITY,
     being_made,
     check_whose,
     locked,
     read_key,
-    strange_databases,
     write_private,
 )
-from fedforget.parties.log import LogError, check_chain, entry_digest, next_entry, now
+from fedforget.parties.log import LogError, entry_digest, next_entry, now
 from fedforget.parties.membership_file import MembershipDocument
+from fedforget.parties.server_audit import audit_of
+from fedforget.parties.server_store import (
+    COUNTED_WITH,
+    SCHEMA,
+    STORE,
+    parsed_model,
+    plain_model,
+)
 from fedforget.parties.store import histogram_of, plain_histogram
 from fedforget.parties.version_store import current_file, stored_versions
 from fedforget.protocol.client_ledger import dump, leavers_since, load, opened_since
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
 from fedforget.protocol.federation import Federation
-from fedforget.protocol.history import check_lists, next_list, walk
+from fedforget.protocol.history import check_lists, next_list
 from fedforget.protocol.keys import Identity, PublicKey
 from fedforget.protocol.membership import Member, Membership, SignedMembership
 from fedforget.protocol.messages import Letter, Notice, Present
 from fedforget.protocol.recovery import highest_attempt
-from fedforget.protocol.rules import Waiting, why_no_delta
+from fedforget.protocol.rules import Waiting
 from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from fedforget.report import Traffic
 from fedforget.text import check_new_name
 from fedforget.wall_clock import utc_now
-
-STORE = "server.sqlite"
-IDENTITY = "identity.key"
-FEDERATION = "federation.toml"
-
-
-class PlainModel(TypedDict):
-    """A model as it is stored."""
-
-    centres: bytes
-    shape: tuple[int, int]
-    labels: bytes
-    loss: float
-    n_iter: int
-    restart: int
-
-
-_SCHEMA = Schema(
-    2,
-    """
-    CREATE TABLE log (number INTEGER PRIMARY KEY, entry TEXT NOT NULL);
-    CREATE TABLE list (epoch INTEGER PRIMARY KEY, data BLOB NOT NULL);
-    CREATE TABLE notice (round INTEGER PRIMARY KEY, letter BLOB NOT NULL)
-    """,
-    "its rounds have no history that members could check. Set the federation up anew with"
-    " `server init`, and let the members make new directories",
-    damaged="restore the directory from a backup, then run `server recover`",
-    sound={
-        "log": "typeof(entry) = 'text'",
-        "list": "typeof(data) = 'blob'",
-        "notice": "typeof(letter) = 'blob'",
-    },
-    values={
-        "federation": str,
-        "versions": list[str],
-        "counted_with": bytes,
-        "ledger": bytes,
-        "aggregate": dict[bytes, int],
-        "model": PlainModel,
-    },
-)
-
-COUNTED_WITH = "counted_with"
-"""Digest of the federation file with which the stored aggregate was counted."""
 
 
 class ServerError(FedforgetError):
@@ -131,7 +95,7 @@ class ServerParty:
         self.identity = Identity(read_key(folder / IDENTITY, 32, "restore it from a backup"))
         found = FederationFile.read(folder / FEDERATION)
         self._protocol: ServerSide | None = None
-        self._db = Database(folder / STORE, _SCHEMA, copy=copy)
+        self._db = Database(folder / STORE, SCHEMA, copy=copy)
         try:
             self._read_versions(found)
             if self.identity.public.data.hex() != self.federation.server_key:
@@ -148,7 +112,7 @@ class ServerParty:
         with being_made(folder, (IDENTITY, FEDERATION, STORE)):
             write_private(folder / IDENTITY, identity.seed)
             write_private(folder / FEDERATION, federation.text().encode())
-            database = Database(folder / STORE, _SCHEMA, create=True)
+            database = Database(folder / STORE, SCHEMA, create=True)
             with database.transaction():
                 database.put("federation", federation.text())
             database.close()
@@ -190,13 +154,14 @@ class ServerParty:
 
     # -- members -------------------------------------------------------------------------------
 
-    def _signed_lists(self) -> list[SignedMembership]:
+    def signed_lists(self) -> list[SignedMembership]:
+        """Every membership list with the server's signature, in their order."""
         rows = self._db.execute("SELECT data FROM list ORDER BY epoch")
         return [SignedMembership.parse(data) for (data,) in rows]
 
     def lists(self) -> list[Membership]:
         """Every membership list, in their order."""
-        return [one.membership for one in self._signed_lists()]
+        return [one.membership for one in self.signed_lists()]
 
     def _latest(self) -> SignedMembership | None:
         """The list in force, None before anybody is enrolled."""
@@ -447,7 +412,7 @@ class ServerParty:
         try:
             with self._db.transaction():
                 self._db.put("aggregate", plain_histogram(aggregate))
-                self._db.put("model", _plain_model(model))
+                self._db.put("model", plain_model(model))
                 if self.versions:
                     self._db.put(COUNTED_WITH, self.federation.digest)
                 self._db.execute(
@@ -518,7 +483,7 @@ class ServerParty:
         A full round must follow: what the aggregate counts is not known any more.
         """
         greetings = list(greetings)
-        signed = self._signed_lists()
+        signed = self.signed_lists()
         own = len(signed)
         known = {one.membership.epoch for one in signed}
         letters: dict[int, bytes] = {}
@@ -593,7 +558,7 @@ class ServerParty:
         if plain is None:
             raise ServerError("there is no model yet: run a round first")
         try:
-            return _model_of(plain)
+            return parsed_model(plain)
         except ValueError:
             raise self._db.damage("model") from None
 
@@ -648,70 +613,7 @@ class ServerParty:
 
     def audit(self) -> dict[str, Any]:
         """Recompute the model from the aggregate, walk the log and the history."""
-        log = self.log()
-        key = PublicKey(bytes.fromhex(self.federation.server_key))
-        length = check_chain(log, key)
-        rounds = [entry for entry in log if entry["kind"] == "round"]
-        problems = [
-            *self._problems_of_model(log),
-            *self._problems_of_history(log),
-            *(
-                f"{STORE} holds something that fedforget did not make: {table}"
-                for table in self._db.strange_tables(_SCHEMA, _SCHEMA.values)
-            ),
-            *self._db.damaged_values(),
-            *(
-                f"{path} is a database that fedforget did not make: move it elsewhere, or erase it"
-                for path in strange_databases(self.folder, [self.folder / STORE])
-            ),
-        ]
-        return {"log_entries": length, "rounds": len(rounds), "problems": problems}
-
-    def _problems_of_model(self, log: list[dict[str, Any]]) -> Iterator[str]:
-        told = [entry for entry in log if entry["kind"] in ("round", "recovery")]
-        if not told:
-            return
-        if told[-1]["kind"] == "recovery":
-            yield "this server was recovered and has run no full round since: its model is old"
-            return
-        config = self.model_config
-        model = model_of(config, self.aggregate())
-        digest = config.model_digest(self.aggregate(), model)
-        if digest != told[-1]["body"]["model"]:
-            yield "the aggregate does not give the model that the log names"
-        if _plain_model(model) != self._db.get("model"):
-            yield "the stored model is not that of the aggregate"
-
-    def _problems_of_history(self, log: list[dict[str, Any]]) -> Iterator[str]:
-        """The ledger, the lists and the notices must tell the same as the log."""
-        yield from problems_of_versions(log, [*self.versions, self.federation])
-        lists, ledger = self.lists(), self.ledger()
-        told = [entry["body"] for entry in log if entry["kind"] in ("round", "recovery")]
-        last = told[-1]["round"] if told else 0
-        if last != ledger.place.round:
-            yield (
-                f"the log ends with round {last}, but round {ledger.place.round} was committed last"
-            )
-        epochs = [entry["body"] for entry in log if entry["kind"] in ("epoch", "recovery")]
-        listed = lists[-1] if lists else None
-        named = epochs[-1].get("list") if epochs else None
-        if named != (None if listed is None else listed.digest.hex()):
-            yield "the membership list is not the one that the log names"
-        stored = self._db.execute("SELECT epoch FROM list ORDER BY epoch")
-        if [(one.epoch,) for one in lists] != stored:
-            yield "a membership list is stored under another epoch than its own"
-        if listed is None:
-            return
-        try:
-            place = walk(lists, self.notices_after(0), self.protocol_federation)
-            check_lists(self._signed_lists(), self.protocol_federation)
-            if place != ledger.place:
-                yield "the ledger does not stand where the commit notices lead"
-        except ProtocolError as error:
-            yield f"the history does not hold: {error}"
-        reason = why_no_delta(listed, ledger.place.counted or {})
-        if reason is not None and ledger.place.round:
-            yield reason
+        return audit_of(self, self._db)
 
 
 @contextmanager
@@ -724,24 +626,3 @@ def open_server(folder: Path) -> Iterator[ServerParty]:
             yield party
         finally:
             party.close()
-
-
-def _plain_model(model: ServerModel) -> PlainModel:
-    return {
-        "centres": model.centres.astype("<f8").tobytes(),
-        "shape": (model.centres.shape[0], model.centres.shape[1]),
-        "labels": model.labels.astype("<i4").tobytes(),
-        "loss": model.loss,
-        "n_iter": model.n_iter,
-        "restart": model.restart,
-    }
-
-
-def _model_of(plain: PlainModel) -> ServerModel:
-    centres = np.frombuffer(plain["centres"], dtype="<f8").reshape(plain["shape"])
-    labels = np.frombuffer(plain["labels"], dtype="<i4").astype(np.int32)
-    if len(labels) and not 0 <= labels.min() <= labels.max() < len(centres):
-        raise ValueError("labels of clusters that the model does not have")
-    return ServerModel(
-        centres.astype(np.float64), labels, plain["loss"], plain["n_iter"], plain["restart"]
-    )

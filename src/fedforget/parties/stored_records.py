@@ -15,7 +15,7 @@ from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.distance import pairwise
 from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Ids
-from fedforget.clustering.owner import OwnedClusters, Owner
+from fedforget.clustering.owner import OwnedClusters, Owner, first_among
 from fedforget.clustering.partition import SeededPartition, StandingClusters
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
@@ -38,6 +38,10 @@ class StoredRecords:
     secret : the owner's.
     n_clusters : how many clusters the store has.
     known : rows whose keys are known already, and the keys.
+
+    Attributes
+    ----------
+    known : the same; whoever adds records may set it before a draw.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class StoredRecords:
         self.grid = grid
         self.secret = secret
         self._n_clusters = n_clusters
-        self._known = known
+        self.known = known
         self._rows = _NO_ROWS
         self._labels = np.empty(0, dtype=np.int32)
 
@@ -100,9 +104,9 @@ class StoredRecords:
         return RecordTable(clustered, ids, self._keys_of(rows, ids), rows, labels, d2)
 
     def _keys_of(self, rows: Ints, ids: EncodedIds) -> Keys:
-        if self._known is None:
+        if self.known is None:
             return keys_of_stored(self.secret, ids)
-        known_rows, known = self._known
+        known_rows, known = self.known
         if np.array_equal(rows, known_rows):
             return known
         at = np.searchsorted(rows, known_rows)
@@ -204,8 +208,6 @@ class StoredLloydClusters(StoredClusters):
 
     def first_lost(self, rows: Ints) -> int | None:
         """The first step whose seed is among these rows; None if the seeds would stand."""
-        from fedforget.clustering.lloyd_clusters import first_among
-
         return first_among(self.seed_ids, self.records.ids_of(rows))
 
     def forget(self, rows: Ints) -> tuple[Ints, int | None]:
@@ -236,15 +238,25 @@ def standing_owner(
 
     ``rows`` says where at least the seeds are; ``kmeans`` is given where owners run K-means.
     """
+    partition = standing_partition(records, stored, rows, n_seeds)
+    if kmeans is not None:
+        return Owner(records.secret, StoredLloydClusters(records, kmeans, stored))
+    return Owner(records.secret, partition)
+
+
+def standing_partition(
+    records: StoredRecords, stored: Clusters, rows: Mapping[bytes, int], n_seeds: int
+) -> SeededPartition[StoredRecords]:
+    """Stored records with the seeds and the clusters that are stored for them.
+
+    ``rows`` says where at least the seeds are.
+    """
     try:
         seed_rows = np.array([rows[seed] for seed in stored.seed_ids], dtype=np.int64)
     except KeyError:
         raise _foreign_clusters(records.store) from None
-    if kmeans is not None:
-        return Owner(records.secret, StoredLloydClusters(records, kmeans, stored))
     standing = StandingClusters(seed_rows, stored.scores, stored.centres, stored.sizes, stored.sums)
-    fixed_point = records.grid.fixed_point
-    return Owner(records.secret, SeededPartition(records, n_seeds, fixed_point, standing=standing))
+    return SeededPartition(records, n_seeds, records.grid.fixed_point, standing=standing)
 
 
 def fresh_owner(

@@ -22,20 +22,19 @@ import numpy.typing as npt
 
 from fedforget.arrays import Floats, Ints
 from fedforget.clustering.ids import IdIndex, Ids
-from fedforget.clustering.prf import Keys, Secret, keys_of_messages
-from fedforget.configuration import Configuration
+from fedforget.clustering.prf import Keys, keys_of_messages
 from fedforget.errors import DuplicateIdError
 from fedforget.parties import receipts
 from fedforget.parties.erasures import note_erasure
 from fedforget.parties.errors import ClientError
 from fedforget.parties.gate import Gate
-from fedforget.parties.held_records import HeldRecords, Known
+from fedforget.parties.held_records import HeldRecords
 from fedforget.parties.importing import Progress
 from fedforget.parties.imports import note_import
 from fedforget.parties.log import now
+from fedforget.parties.record_change import RecordChange
 from fedforget.parties.sources import Source
 from fedforget.parties.store import (
-    Clusters,
     EncodedIds,
     Request,
     Store,
@@ -43,7 +42,6 @@ from fedforget.parties.store import (
     encoded_ids,
     keys_of_stored,
 )
-from fedforget.parties.stored_records import clusters_of
 from fedforget.parties.suppression import SuppressionList
 
 COLUMNS = "columns"
@@ -178,9 +176,7 @@ class Comparison:
 
     Parameters
     ----------
-    store : holds the records.
-    config : the public parameters.
-    secret : the client's.
+    held : what the client holds.
     gate : says which ids may come in.
     writes : whether new records go to the store.
 
@@ -191,11 +187,9 @@ class Comparison:
     left_out : which of them it has in a row that was left out, because a value is missing.
     """
 
-    def __init__(
-        self, store: Store, config: Configuration, secret: Secret, gate: Gate, *, writes: bool
-    ) -> None:
-        self._store, self._grid, self._secret = store, config.grid, secret
-        self._digest_key = secret.derive("values of records")
+    def __init__(self, held: HeldRecords, gate: Gate, *, writes: bool) -> None:
+        self._store, self._grid, self._secret = held.store, held.config.grid, held.secret
+        self._digest_key = held.secret.derive("values of records")
         self._gate, self._writes = gate, writes
         self._index = IdIndex()
         self._read_held()
@@ -203,13 +197,13 @@ class Comparison:
         self.seen, self.changed = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
         self.left_out = np.zeros(n, dtype=np.bool_)
         self._pending: list[tuple[Ints, Floats]] = []
-        self._places, self._hashed = [_NOWHERE], [_keys_of_none()]
+        self._change = RecordChange(held, self._rows_of(held.clusters().seed_ids))
         self.kinds = {name: Kind() for name in ("added", "changed", "kept_out")}
         self.n_rows = 0
 
     def _read_held(self) -> None:
         """Note where every record is, and the digest of its values."""
-        rows, ids, digests = [_NOWHERE], [np.empty(0, dtype="S1")], [_keys_of_none()]
+        rows, ids, digests = [_NOWHERE], [np.empty(0, dtype="S1")], [Keys.none()]
         n = 0
         for some, names, values in self._store.records(self._grid.n_features):
             self._index.put(keys_of_stored(self._secret, names), n + np.arange(len(some)))
@@ -219,6 +213,11 @@ class Comparison:
             n += len(some)
         self.rows, self.ids = np.concatenate(rows), np.concatenate(ids)
         self._held = Keys(*map(np.concatenate, zip(*digests, strict=True)))
+
+    def _rows_of(self, seeds: Sequence[bytes]) -> dict[bytes, int]:
+        """Where the seeds are."""
+        here = np.isin(self.ids, np.array(seeds, dtype=np.bytes_))
+        return dict(zip(self.ids[here].tolist(), self.rows[here].tolist(), strict=True))
 
     def _digests(self, values: Floats) -> Keys:
         """A keyed digest of each row, in which every bit counts: -0.0 is not 0.0.
@@ -293,40 +292,29 @@ class Comparison:
         if self._writes and other.any():
             self._pending.append((at[other], new[other]))
             if _FEW * self.kinds["changed"].count > len(self.rows):
-                self.overwrite()
+                self._overwrite()
 
-    def overwrite(self) -> None:
+    def _overwrite(self) -> None:
         """Give changed records their new values in the store."""
         for at, values in self._pending:
-            self._store.set_values(self.rows[at], values)
+            self._change.overwrite(self.rows[at], values)
         self._pending.clear()
-
-    def take_changed(self) -> tuple[EncodedIds, Floats]:
-        """The ids and the new values of changed records that are not in the store yet."""
-        ids = [self.ids[at] for at, _ in self._pending]
-        values = [values for _, values in self._pending]
-        self._pending.clear()
-        if not ids:
-            return self.ids[:0], np.empty((0, self._grid.n_features))
-        return np.concatenate(ids), np.concatenate(values)
 
     def _add(self, encoded: list[bytes], values: Floats, keys: Keys, some: Ints) -> None:
         names = [encoded[one] for one in some.tolist()]
         self.kinds["added"].add(names)
         if self._writes and names:
-            self._places.append(self._store.add(names, values[some]))
-            self._hashed.append(Keys(keys.low[some], keys.high[some]))
+            self._change.add(names, values[some], Keys(keys.low[some], keys.high[some]))
 
-    def release(self) -> None:
-        """Let go of what was only needed to compare."""
-        self._index = IdIndex()
-        self._held = _keys_of_none()
-
-    @property
-    def added(self) -> Known:
-        """The rows of the new records in the store, and their keys."""
-        columns = zip(*self._hashed, strict=True)
-        return np.concatenate(self._places), Keys(*map(np.concatenate, columns))
+    def change_records(self) -> int | None:
+        """Erase and replace what differs; returns the first step whose seed is another one."""
+        # What was only needed to compare.
+        self._index, self._held = IdIndex(), Keys.none()
+        self._change.remove(self.rows[~self.seen])
+        while self._pending:
+            at, values = self._pending.pop()
+            self._change.replace(self.rows[at], self.ids[at], values)
+        return self._change.finish()
 
     @property
     def n_removed(self) -> int:
@@ -362,7 +350,7 @@ class Synchroniser:
 
     def __init__(self, held: HeldRecords) -> None:
         self._held = held
-        self._store, self._config, self._secret = held.store, held.config, held.secret
+        self._store, self._config = held.store, held.config
         self.request: Request | None = None
         """The request by which records were removed, once it is stored."""
 
@@ -376,7 +364,7 @@ class Synchroniser:
         """Compare, and unless it is a dry run make the change, in a transaction of the caller."""
         waiting = {one.name for one in self._store.requests()}
         gate = Gate(suppression, waiting, rules.again, waits=True)
-        found = Comparison(self._store, self._config, self._secret, gate, writes=not rules.dry_run)
+        found = Comparison(self._held, gate, writes=not rules.dry_run)
         # An export that writes 5 as 5.0 would forget everybody, and learn them under other names.
         source.beside(found.held_ids())
         source.tell_left_out(found.note_left_out)
@@ -457,7 +445,8 @@ class Synchroniser:
         suppression: SuppressionList,
     ) -> Synced:
         names = found.removed_ids()
-        reseeded = self._change_records(found)
+        first = found.change_records()
+        reseeded = None if first is None else first + 1
         salt = None
         if names:
             salt = os.urandom(receipts.SALT_BYTES)
@@ -472,49 +461,6 @@ class Synchroniser:
             salt=None if salt is None else salt.hex(),
             reseeded=reseeded,
         )
-
-    def _change_records(self, found: Comparison) -> int | None:
-        """Erase, replace and count; returns the first seed that is another one, from 1."""
-        gone = ~found.seen | found.changed
-        rows, keys = found.added
-        if not gone.any() and not len(rows):
-            return None
-        n_features = self._config.grid.n_features
-        before = self._store.clusters(n_features)
-        lost = _first_of(before.seed_ids, found.ids[gone])
-        touched = int(np.count_nonzero(gone)) + len(rows)
-        # There are no seeds while records do not fit an amended federation; those of a source do.
-        seeds_stand = bool(before.seed_ids) and lost is None
-        few = _FEW * touched <= len(found.rows)
-        found.release()
-        if few and seeds_stand and self._config.representatives != "lloyd":
-            self._follow(found, before, gone, rows, keys)
-        else:
-            self._store.remove(found.rows[~found.seen], n_features)
-            found.overwrite()
-            self._held.draw_afresh((rows, keys))
-        other = _first_difference(before.seed_ids, self._store.clusters(n_features).seed_ids)
-        steps = [step for step in (lost, other) if step is not None]
-        return min(steps) + 1 if steps else None
-
-    def _follow(
-        self, found: Comparison, before: Clusters, gone: Flags, rows: Ints, keys: Keys
-    ) -> None:
-        """Change clusters whose seeds do not go: only the rows that come or go are read."""
-        seeds = np.isin(found.ids, np.array(before.seed_ids, dtype=np.bytes_))
-        places = zip(found.ids[seeds].tolist(), found.rows[seeds].tolist(), strict=True)
-        owner = self._held.owner(before, dict(places))
-        if gone.any():
-            owner.forget(found.rows[gone])
-        ids, values = found.take_changed()
-        if len(ids):
-            rows = np.concatenate([rows, self._store.add(ids.tolist(), values)])
-            more = keys_of_stored(self._secret, ids)
-            keys = Keys(*(np.concatenate(two) for two in zip(keys, more, strict=True)))
-            del values
-        if len(rows):
-            owner.admit(rows, keys)
-        self._store.set_clusters(clusters_of(owner.clusters))
 
 
 class _Listed(Collection[bytes]):
@@ -537,22 +483,3 @@ def remember_columns(store: Store, columns: Sequence[str] | None) -> None:
     """Note the names of a source's columns, for the sync that follows."""
     if columns is not None and store.get(COLUMNS) != list(columns):
         store.put(COLUMNS, list(columns))
-
-
-def _keys_of_none() -> Keys:
-    return Keys(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64))
-
-
-def _first_of(seeds: Sequence[bytes], ids: EncodedIds) -> int | None:
-    """The first seed that is among some ids."""
-    found = np.flatnonzero(np.isin(np.array(seeds, dtype=np.bytes_), ids))
-    return int(found[0]) if len(found) else None
-
-
-def _first_difference(before: Sequence[bytes], after: Sequence[bytes]) -> int | None:
-    """The first step at which two draws differ."""
-    pairs = zip(before, after, strict=False)
-    found = next((step for step, (old, new) in enumerate(pairs) if old != new), None)
-    if found is None and len(before) != len(after):
-        return min(len(before), len(after))
-    return found

@@ -11,12 +11,10 @@ from pathlib import Path
 
 from fedforget.parties.database import Database
 from fedforget.parties.federation_file import FederationFile, FederationFileError, check_unchanged
-from fedforget.parties.folders import write_private
+from fedforget.parties.folders import FEDERATION, write_private
 
 VALUE = "versions"
 """Under this name a store keeps the texts of earlier versions, the first one first."""
-
-FILE = "federation.toml"
 
 
 def earlier_file(folder: Path, version: int) -> Path:
@@ -51,7 +49,7 @@ def current_file(
     if any(found.digest == one.digest for one in earlier):
         write_files(folder, current, earlier)
         return current
-    check_unchanged(found, current, folder / FILE)
+    check_unchanged(found, current, folder / FEDERATION)
     return found
 
 
@@ -65,4 +63,4 @@ def write_files(folder: Path, current: FederationFile, earlier: Sequence[Federat
     """Write the files that show what is stored."""
     for one in earlier:
         write_private(earlier_file(folder, one.version), one.text().encode())
-    write_private(folder / FILE, current.text().encode())
+    write_private(folder / FEDERATION, current.text().encode())

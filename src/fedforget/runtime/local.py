@@ -241,7 +241,7 @@ class LocalFederation:
             self.model = self.server.update(self.aggregate, delta)
         watch.lap("server")
         for client in gone:
-            client.owner.clusters.erase()
+            client.owner.erase()
         return Report(
             verb,
             removed=removed,
