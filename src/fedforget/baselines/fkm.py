@@ -90,10 +90,16 @@ def fkm(
     """
     values = check_values(values)
     clients = check_clients(clients, len(values))
-    given = checked(CONSTRAINTS, n_clusters=n_clusters, n_init=n_init, max_iter=max_iter, tol=tol)
+    given = checked(
+        CONSTRAINTS,
+        n_clusters=n_clusters,
+        n_init=n_init,
+        max_rounds=max_rounds,
+        max_iter=max_iter,
+        tol=tol,
+        seed=seed,
+    )
     still = given["tol"] * float(values.var(axis=0).mean())
-    if max_rounds < 1:
-        raise ValueError(f"max_rounds must be at least 1, got {max_rounds}")
     k: int = given["n_clusters"]
     rows = rows_of_clients(clients)
     client_seconds = server_seconds = 0.0

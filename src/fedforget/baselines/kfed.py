@@ -61,14 +61,16 @@ def kfed(
         n_clusters=n_clusters,
         local_clusters=local_clusters,
         max_iter=max_iter,
+        first_device=first_device,
         tol=tol,
+        seed=seed,
     )
     k: int = given["n_clusters"]
     local: int = given["local_clusters"] or k
     if local > k:
         raise ValueError(f"local_clusters must not exceed n_clusters = {k}, got {local}")
     devices = rows_of_clients(clients)
-    start = min(devices) if first_device is None else first_device
+    start: int = min(devices) if first_device is None else given["first_device"]
     if start not in devices:
         raise ValueError(f"first_device {start} has no records")
     fitted, times = [], []

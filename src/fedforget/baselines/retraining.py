@@ -30,7 +30,6 @@ from fedforget.baselines.federation import (
     FederatedClustering,
     Seconds,
     check_clients,
-    check_inside,
     check_values,
     generator,
     rows_of_clients,
@@ -46,6 +45,7 @@ from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration, ServerPoints
 from fedforget.constraints import checked, parse_bounds
 from fedforget.modelling import model_of
+from fedforget.record_checks import check_inside
 
 _SERVER, _CLIENT = 0, 1
 
@@ -55,9 +55,10 @@ def centralised(
 ) -> Clustering:
     """K-means++ on all records together, the best of ``n_init`` starts."""
     values = check_values(values)
-    given = checked(CONSTRAINTS, n_clusters=n_clusters, n_init=n_init, max_iter=max_iter)
+    given = checked(CONSTRAINTS, n_clusters=n_clusters, n_init=n_init, max_iter=max_iter, seed=seed)
+    rng = generator(given.pop("seed"))
     with threadpool_limits(limits=1):
-        found = _fit(values, given.pop("n_clusters"), generator(seed), **given)
+        found = _fit(values, given.pop("n_clusters"), rng, **given)
     labels, loss = nearest(values, found.centres)[0], nearest_loss(values, found.centres)
     return replace(found, labels=labels, loss=loss).without_empty()
 
@@ -95,6 +96,7 @@ def complete_retraining(
         local_clusters=local_clusters,
         n_init=n_init,
         max_iter=max_iter,
+        seed=seed,
     )
     k: int = given["n_clusters"]
     local: int = given["local_clusters"] or k
@@ -147,6 +149,7 @@ def complete_client_training(
     """
     grid = config.grid
     values, clients = _check_inside(values, clients, grid)
+    checked(CONSTRAINTS, seed=seed)
     if config.lattice != "grid" or not isinstance(config.local_clusters, int):
         raise ValueError("config must have lattice='grid' and one number of local clusters")
     with threadpool_limits(limits=1):
@@ -175,7 +178,11 @@ def paper_configuration(
 ) -> Configuration:
     """The parameters of the paper's experiments: γ = 1/√n, K everywhere, uniform server points."""
     given = checked(
-        CONSTRAINTS, n_clusters=n_clusters, local_clusters=local_clusters, n_init=n_init
+        CONSTRAINTS,
+        n_clusters=n_clusters,
+        local_clusters=local_clusters,
+        n_init=n_init,
+        seed=seed,
     )
     return Configuration(
         n_clusters=given["n_clusters"],
@@ -188,7 +195,7 @@ def paper_configuration(
         n_init=given["n_init"],
         max_iter=MAX_ITER,
         tol=1e-4,
-        public_seed=Secret(bytes(16)).derive("baselines", str(seed).encode()),
+        public_seed=Secret(bytes(16)).derive("baselines", str(given["seed"]).encode()),
     )
 
 

@@ -38,8 +38,6 @@ from fedforget.errors import DataTraceWarning, LatticeOverflowError, UnknownIdEr
 from fedforget.estimators import files
 from fedforget.estimators.base import CentreEstimator
 from fedforget.estimators.parameters import (
-    check_distinct,
-    check_inside,
     check_same_kind,
     check_values,
     column_of,
@@ -49,6 +47,7 @@ from fedforget.estimators.parameters import (
 )
 from fedforget.estimators.paths import ClusterPath, PathModel, numbers_of, path_with
 from fedforget.modelling import path_of, sizes_of
+from fedforget.record_checks import check_distinct, check_inside
 from fedforget.report import Name, Report
 from fedforget.runtime.local import LocalFederation
 from fedforget.runtime.sums import SUMS
