@@ -10,3 +10,6 @@ Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 UInts = npt.NDArray[np.uint64]
 Labels = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+Elements = npt.NDArray[np.uint64]
+"""Elements of the field that sums are taken in (:mod:`fedforget.scma`)."""
