@@ -26,8 +26,8 @@ from fedforget.constraints import (
     CountPerClient,
     Flag,
     Jobs,
-    Number,
     OrNone,
+    RealNumber,
     checked,
     parse_bounds,
 )
@@ -36,10 +36,10 @@ ALLOWED: list[tuple[Constraint, Any, Any]] = [
     (Count(), 1, 1),
     (Count(), np.uint8(7), 7),
     (Count(least=0), 0, 0),
-    (Number(0.0), 0, 0.0),
-    (Number(0.0), math.inf, math.inf),
-    (Number(0.0, 1.0), np.float32(0.5), 0.5),
-    (Number(0.0, 1.0, above=True), 5e-324, 5e-324),
+    (RealNumber(0.0), 0, 0.0),
+    (RealNumber(0.0), math.inf, math.inf),
+    (RealNumber(0.0, 1.0), np.float32(0.5), 0.5),
+    (RealNumber(0.0, 1.0, above=True), 5e-324, 5e-324),
     (Flag(), np.True_, True),
     (Choice(("a", "b")), "b", "b"),
     (OrNone(Count()), None, None),
@@ -54,11 +54,11 @@ REFUSED: list[tuple[Constraint, Any, type[Exception], str]] = [
     (Count(least=0), -1, ValueError, "p must be at least 0, got -1"),
     (Count(), True, TypeError, "p must be an integer, got True of type bool"),
     (Count(), 2.0, TypeError, "p must be an integer, got 2.0 of type float"),
-    (Number(0.0, 1.0), 1.5, ValueError, "p must lie between 0 and 1, got 1.5"),
-    (Number(0.0, 1.0), math.nan, ValueError, "p must lie between"),
-    (Number(0.0, 1.0, above=True), 0.0, ValueError, "p must be above 0 and at most 1, got 0.0"),
-    (Number(0.0), "1", TypeError, "p must be a number, got '1' of type str"),
-    (Number(0.0), False, TypeError, "p must be a number"),
+    (RealNumber(0.0, 1.0), 1.5, ValueError, "p must lie between 0 and 1, got 1.5"),
+    (RealNumber(0.0, 1.0), math.nan, ValueError, "p must lie between"),
+    (RealNumber(0.0, 1.0, above=True), 0.0, ValueError, "p must be above 0 and at most 1, got 0.0"),
+    (RealNumber(0.0), "1", TypeError, "p must be a number, got '1' of type str"),
+    (RealNumber(0.0), False, TypeError, "p must be a number"),
     (Flag(), 1, TypeError, "p must be True or False, got 1 of type int"),
     (Choice(("a", "b")), "c", ValueError, "p must be one of 'a', 'b'; got 'c'"),
     (Choice(("a", "b")), ["a"], ValueError, "p must be one of"),
@@ -87,7 +87,7 @@ def test_what_is_refused_is_named(
 
 @given(low=st.floats(-9, 9), width=st.floats(0, 9), value=st.floats(-20, 20))
 def test_a_number_is_allowed_exactly_in_its_range(low: float, width: float, value: float) -> None:
-    constraint = Number(low, low + width)
+    constraint = RealNumber(low, low + width)
     if low <= value <= low + width:
         assert constraint("p", value) == value
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,3 +15,4 @@ Labels = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 Elements = npt.NDArray[np.uint64]
 """Elements of the field that sums are taken in (:mod:`fedforget.scma`)."""
+NamedArrays = dict[str, npt.NDArray[Any]]

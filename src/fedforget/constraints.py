@@ -65,7 +65,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Number:
+class RealNumber:
     """A number from ``low`` to ``high``; where ``above``, ``low`` itself is left out."""
 
     low: float
@@ -168,7 +168,7 @@ K_MEANS: Mapping[str, Constraint] = {
     "n_clusters": Count(),
     "n_init": Count(),
     "max_iter": Count(),
-    "tol": Number(0.0),
+    "tol": RealNumber(0.0),
 }
 """What a K-means with Lloyd's iteration and several starts takes."""
 

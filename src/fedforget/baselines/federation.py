@@ -13,7 +13,7 @@ from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.grid import SMALLEST_STEP
 from fedforget.clustering.ids import kind_of, parse_ids
 from fedforget.clustering.losses import induced_loss, loss_ratio, nearest_loss
-from fedforget.constraints import K_MEANS, Constraint, Count, Number, OrNone
+from fedforget.constraints import K_MEANS, Constraint, Count, OrNone, RealNumber
 from fedforget.record_checks import check_distinct, check_magnitude, ids_of_rows
 
 T = TypeVar("T")
@@ -22,8 +22,8 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     **K_MEANS,
     "local_clusters": OrNone(Count()),
     "local_init": Count(),
-    "epsilon": Number(SMALLEST_STEP, 1.0),
-    "balance": Number(0.0, 1.0, above=True),
+    "epsilon": RealNumber(SMALLEST_STEP, 1.0),
+    "balance": RealNumber(0.0, 1.0, above=True),
     "first_device": OrNone(Count(least=0)),
     "max_rounds": Count(),
     "seed": Count(least=0),

@@ -29,8 +29,8 @@ from fedforget.constraints import (
     CountPerClient,
     Flag,
     Jobs,
-    Number,
     OrNone,
+    RealNumber,
     checked,
     parse_bounds,
 )
@@ -165,7 +165,7 @@ class FederatedKMeans(CentreEstimator):
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         **K_MEANS,
         "scale": Choice(("none", "box")),
-        "step": OrNone(Number(SMALLEST_STEP, 1.0)),
+        "step": OrNone(RealNumber(SMALLEST_STEP, 1.0)),
         "shift": Flag(),
         "clip": Flag(),
         "local_clusters": OrNone(CountPerClient()),
@@ -173,7 +173,7 @@ class FederatedKMeans(CentreEstimator):
         "min_cell": Count(),
         "min_records": Count(),
         "count_step": Count(),
-        "published_step": OrNone(Number(SMALLEST_STEP, 1.0)),
+        "published_step": OrNone(RealNumber(SMALLEST_STEP, 1.0)),
         "aggregation": Choice(tuple(SUMS)),
         "mode": Choice(("exact", "paper")),
         "server_points": Choice(("weighted", "uniform")),
