@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering.grid import SMALLEST_STEP
@@ -158,9 +159,43 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
     return result, time.perf_counter() - start
 
 
-def spread(rows: list[Ints], parts: list[Labels]) -> Labels:
+def ask_clients(
+    rows: Mapping[int, Ints], prepare: Callable[[int, Ints], Callable[[], T]]
+) -> tuple[list[T], float]:
+    """What every client finds, and the seconds of the slowest.
+
+    ``prepare`` takes a client and its rows, and gives the work that is timed.  All work runs on one
+    thread, so that every client is timed as if it had a machine to itself.
+    """
+    found, slowest = [], 0.0
+    with threadpool_limits(limits=1):
+        for name, own in rows.items():
+            result, elapsed = timed(prepare(name, own))
+            found.append(result)
+            slowest = max(slowest, elapsed)
+    return found, slowest
+
+
+def outcome_of(
+    centres: Floats,
+    rows: Mapping[int, Ints],
+    local_labels: list[Labels],
+    server_labels: list[Labels],
+    seconds: Seconds,
+) -> FederatedClustering:
+    """Every record goes where its local cluster goes.
+
+    ``server_labels`` holds, client after client, the server's cluster of each local cluster.
+    """
+    induced = [server[local] for server, local in zip(server_labels, local_labels, strict=True)]
+    return FederatedClustering(
+        centres, _spread(rows, induced), _spread(rows, local_labels), seconds
+    )
+
+
+def _spread(rows: Mapping[int, Ints], parts: list[Labels]) -> Labels:
     """Labels of each client's rows as one column in the order of the records."""
-    column = np.empty(sum(map(len, rows)), dtype=np.int32)
-    for own, part in zip(rows, parts, strict=True):
+    column = np.empty(sum(map(len, rows.values())), dtype=np.int32)
+    for own, part in zip(rows.values(), parts, strict=True):
         column[own] = part
     return column

@@ -15,6 +15,7 @@ if each had a machine to itself.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,11 +30,12 @@ from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
     Seconds,
+    ask_clients,
     check_clients,
     check_values,
     generator,
+    outcome_of,
     rows_of_clients,
-    spread,
     timed,
 )
 from fedforget.baselines.lloyd import MAX_ITER, Clustering
@@ -205,33 +207,24 @@ class _Reports:
     def __init__(
         self, values: Floats, clients: Ints, grid: Grid, k: int, max_iter: int, seed: int
     ) -> None:
-        by_client = rows_of_clients(clients)
-        fitted, bins, times = [], [], []
-        for name, rows in by_client.items():
+        self._rows = rows_of_clients(clients)
+
+        def prepare(name: int, rows: Ints) -> Callable[[], tuple[Clustering, Ints]]:
             rng = generator(seed, _CLIENT, name)
-            work = partial(_train_client, values[rows], grid, k, max_iter, rng)
-            (one, own_bins), elapsed = timed(work)
-            fitted.append(one)
-            bins.append(own_bins)
-            times.append(elapsed)
-        self.bins = np.concatenate(bins)
+            return partial(_train_client, values[rows], grid, k, max_iter, rng)
+
+        found, self._slowest = ask_clients(self._rows, prepare)
+        fitted = [one for one, _ in found]
+        self.bins = np.concatenate([own_bins for _, own_bins in found])
         self.sizes = np.concatenate([one.sizes for one in fitted])
-        self._rows = list(by_client.values())
         self._labels = [one.labels for one in fitted]
-        self._offsets = np.cumsum([0, *(len(one.centres) for one in fitted)])
-        self._slowest = max(times)
+        self._ends = np.cumsum([len(one.centres) for one in fitted])
 
     def outcome(self, centres: Floats, labels: Labels, elapsed: float) -> FederatedClustering:
         """Every record goes where its client's representative went."""
-        induced = [
-            labels[offset + own] for offset, own in zip(self._offsets, self._labels, strict=False)
-        ]
-        return FederatedClustering(
-            centres,
-            spread(self._rows, induced),
-            spread(self._rows, self._labels),
-            Seconds(self._slowest, elapsed),
-        )
+        by_client = np.split(labels, self._ends[:-1])
+        seconds = Seconds(self._slowest, elapsed)
+        return outcome_of(centres, self._rows, self._labels, by_client, seconds)
 
 
 def _train_client(
