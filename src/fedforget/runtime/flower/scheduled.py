@@ -25,6 +25,7 @@ from fedforget.parties.folders import FolderInUseError, locked
 from fedforget.parties.server_party import open_server
 from fedforget.parties.times import last_commit_of
 from fedforget.protocol.messages import RoundKind
+from fedforget.runtime.directories import LOOK_AGAIN_SECONDS
 from fedforget.runtime.driver import OnStage
 from fedforget.runtime.flower.network import OFFLINE, NetworkError
 from fedforget.runtime.flower.patience import patiently
@@ -32,7 +33,6 @@ from fedforget.runtime.flower.simulation import NoCommitError, run_once
 from fedforget.runtime.schedule import Need, RoundOutcome
 from fedforget.wall_clock import present_clock
 
-LOOK_AGAIN_SECONDS = 2.0
 COMMAND_SECONDS = 120.0
 
 

@@ -42,8 +42,8 @@ from fedforget.runtime.driver import NOBODY, Onlooker, ask_everybody, drive
 from fedforget.runtime.flower.envelope import RunKey
 from fedforget.runtime.flower.patience import patiently
 from fedforget.runtime.flower.replies import Answered, Refused, Reply, Taken, parse, shown
+from fedforget.runtime.flower.settings import PROGRESS
 
-PROGRESS = "flower.jsonl"
 FIRST_POLL_SECONDS, POLL_SECONDS = 0.03, 0.3
 """Replies are looked for after the first of these, and then less and less often."""
 ASK_AGAIN_SECONDS = 3600.0

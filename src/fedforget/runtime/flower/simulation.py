@@ -18,9 +18,9 @@ from fedforget.parties.disclosure import DEFAULT
 from fedforget.runtime.driver import OnStage
 from fedforget.runtime.flower.app_folder import write_app
 from fedforget.runtime.flower.network import Network, NetworkError
+from fedforget.runtime.flower.settings import PROGRESS
 from fedforget.runtime.flower.trial import make_federation
 
-PROGRESS = "flower.jsonl"
 STALLED_SECONDS = 600.0
 
 
