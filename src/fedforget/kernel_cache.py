@@ -107,29 +107,26 @@ def _read_own(path: Path) -> bytes:
     """The content of an entry that only this user can have written.
 
     The file is checked after it was opened: what lies under its name can be exchanged meanwhile.
+    Another user's file is a ``PermissionError`` that says why.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _NotOwnError("is a symbolic link") from None
+            raise PermissionError(0, "is a symbolic link") from None
         raise
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise _NotOwnError("is not a plain file")
+            raise PermissionError(0, "is not a plain file")
         if found.st_uid != os.geteuid():
-            raise _NotOwnError("belongs to another user")
+            raise PermissionError(0, "belongs to another user")
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise _NotOwnError("can be written to by other users")
+            raise PermissionError(0, "can be written to by other users")
         if time.time() - found.st_mtime > _TOUCH_SECONDS:
             os.utime(descriptor)
         return file.read()
-
-
-class _NotOwnError(Exception):
-    """Somebody else can have written an entry; the message says why."""
 
 
 # -- what an entry depends on ----------------------------------------------------------------------
@@ -245,11 +242,11 @@ class KernelCache(caching._Cache):
             return None
         try:
             written = _read_own(path)
-        except _NotOwnError as error:
+        except PermissionError as error:
             warnings.warn(
-                f"compiled kernels in {path.parent} are not used ({path.name} {error}), so every"
-                f" start compiles them again; remove the folder, or set {VARIABLE} to one that"
-                f" only you can write to",
+                f"compiled kernels in {path.parent} are not used ({path.name} {error.strerror}), so"
+                f" every start compiles them again; remove the folder, or set {VARIABLE} to one"
+                f" that only you can write to",
                 KernelCacheWarning,
                 stacklevel=2,
             )
