@@ -39,7 +39,7 @@ test-lowest:  ## kernels and models on the lowest numba, NumPy and SciPy that ar
 	@build/lowest/bin/python -m pip install --quiet --disable-pip-version-check \
 	  numba==0.60.* numpy==2.0.* scipy==1.13.* . pytest hypothesis
 	$(SINGLE) build/lowest/bin/python -m pytest -q -o addopts= tests/test_kernel_cache.py \
-	  tests/test_recorded_digests.py tests/clustering
+	  tests/test_kernels.py tests/test_recorded_digests.py tests/clustering
 
 test-flower: needs-test-flower $(VENV)/dev  ## SuperNodes killed at every stage, restarts, simulations; takes a while
 	@$(BIN)/fedforget warm-up

@@ -1,7 +1,7 @@
 """Slow, plain twins of the code and its algebra, in Python's own integers.
 
-Nothing is shared with the compiled code but the definition of the field and of the two hashes,
-which are written down again here.
+Nothing is shared with the compiled code except the definition of the field and of the two
+hashes, which are written down again here.
 """
 
 from __future__ import annotations

@@ -14,17 +14,20 @@ from hypothesis import strategies as st
 from fedforget import FederatedKMeans, SeededKMeans
 from fedforget.baselines import federation
 from fedforget.baselines.dckmeans import DCKMeans
+from fedforget.baselines.fkm import fkm
 from fedforget.baselines.kfed import kfed
 from fedforget.baselines.qkmeans import QKMeans
+from fedforget.baselines.retraining import centralised, complete_retraining
 from fedforget.constraints import (
+    K_MEANS,
     Choice,
     Constraint,
     Count,
     CountPerClient,
     Flag,
     Jobs,
-    Number,
     OrNone,
+    RealNumber,
     checked,
     parse_bounds,
 )
@@ -32,10 +35,11 @@ from fedforget.constraints import (
 ALLOWED: list[tuple[Constraint, Any, Any]] = [
     (Count(), 1, 1),
     (Count(), np.uint8(7), 7),
-    (Number(0.0), 0, 0.0),
-    (Number(0.0), math.inf, math.inf),
-    (Number(0.0, 1.0), np.float32(0.5), 0.5),
-    (Number(0.0, 1.0, above=True), 5e-324, 5e-324),
+    (Count(least=0), 0, 0),
+    (RealNumber(0.0), 0, 0.0),
+    (RealNumber(0.0), math.inf, math.inf),
+    (RealNumber(0.0, 1.0), np.float32(0.5), 0.5),
+    (RealNumber(0.0, 1.0, above=True), 5e-324, 5e-324),
     (Flag(), np.True_, True),
     (Choice(("a", "b")), "b", "b"),
     (OrNone(Count()), None, None),
@@ -47,13 +51,14 @@ ALLOWED: list[tuple[Constraint, Any, Any]] = [
 ]
 REFUSED: list[tuple[Constraint, Any, type[Exception], str]] = [
     (Count(), 0, ValueError, "p must be at least 1, got 0"),
+    (Count(least=0), -1, ValueError, "p must be at least 0, got -1"),
     (Count(), True, TypeError, "p must be an integer, got True of type bool"),
     (Count(), 2.0, TypeError, "p must be an integer, got 2.0 of type float"),
-    (Number(0.0, 1.0), 1.5, ValueError, "p must lie between 0 and 1, got 1.5"),
-    (Number(0.0, 1.0), math.nan, ValueError, "p must lie between"),
-    (Number(0.0, 1.0, above=True), 0.0, ValueError, "p must be above 0 and at most 1, got 0.0"),
-    (Number(0.0), "1", TypeError, "p must be a number, got '1' of type str"),
-    (Number(0.0), False, TypeError, "p must be a number"),
+    (RealNumber(0.0, 1.0), 1.5, ValueError, "p must lie between 0 and 1, got 1.5"),
+    (RealNumber(0.0, 1.0), math.nan, ValueError, "p must lie between"),
+    (RealNumber(0.0, 1.0, above=True), 0.0, ValueError, "p must be above 0 and at most 1, got 0.0"),
+    (RealNumber(0.0), "1", TypeError, "p must be a number, got '1' of type str"),
+    (RealNumber(0.0), False, TypeError, "p must be a number"),
     (Flag(), 1, TypeError, "p must be True or False, got 1 of type int"),
     (Choice(("a", "b")), "c", ValueError, "p must be one of 'a', 'b'; got 'c'"),
     (Choice(("a", "b")), ["a"], ValueError, "p must be one of"),
@@ -82,7 +87,7 @@ def test_what_is_refused_is_named(
 
 @given(low=st.floats(-9, 9), width=st.floats(0, 9), value=st.floats(-20, 20))
 def test_a_number_is_allowed_exactly_in_its_range(low: float, width: float, value: float) -> None:
-    constraint = Number(low, low + width)
+    constraint = RealNumber(low, low + width)
     if low <= value <= low + width:
         assert constraint("p", value) == value
     else:
@@ -92,7 +97,12 @@ def test_a_number_is_allowed_exactly_in_its_range(low: float, width: float, valu
 
 def test_only_what_was_given_is_checked() -> None:
     table: dict[str, Constraint] = {"a": Count(), "b": Flag()}
-    assert checked(table, b=True, other=object()) == {"b": True}
+    assert checked(table, b=True, random_state=object()) == {"b": True}
+
+
+def test_a_misspelt_parameter_is_not_left_out() -> None:
+    with pytest.raises(TypeError, match="no constraint says what 'n_cluster', 'tools' may be"):
+        checked(K_MEANS, tools=1, n_cluster=0, n_init=1)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +110,12 @@ def test_only_what_was_given_is_checked() -> None:
     [
         (SeededKMeans, SeededKMeans._constraints, {"random_state"}),
         (FederatedKMeans, FederatedKMeans._constraints, {"random_state", "bounds"}),
-        (DCKMeans, federation.CONSTRAINTS, {"seed"}),
-        (QKMeans, federation.CONSTRAINTS, {"seed", "bounds"}),
-        (kfed, federation.CONSTRAINTS, {"seed", "values", "clients", "first_device"}),
+        (DCKMeans, federation.CONSTRAINTS, set()),
+        (QKMeans, federation.CONSTRAINTS, {"bounds"}),
+        (kfed, federation.CONSTRAINTS, {"values", "clients"}),
+        (fkm, federation.CONSTRAINTS, {"values", "clients"}),
+        (centralised, federation.CONSTRAINTS, {"values"}),
+        (complete_retraining, federation.CONSTRAINTS, {"values", "clients", "grid"}),
     ],
 )
 def test_every_parameter_has_a_constraint(taker: Any, table: Any, free: set[str]) -> None:

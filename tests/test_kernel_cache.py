@@ -3,18 +3,20 @@ loaded only from a folder that is the user's own."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import numba
 import pytest
 
 import fedforget
-from fedforget import kernel_cache
+from fedforget import kernel_cache, warmup
 
 SOURCE = Path(fedforget.__file__).parent
 
@@ -126,6 +128,49 @@ def test_the_stamp_covers_what_is_imported_and_no_more() -> None:
     assert "fedforget.clustering.replay.engine" not in covered
 
 
+def test_the_stamp_sees_every_form_of_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+import os, fedforget.arrays
+from fedforget.clustering import (
+    distance,  # squared (not rooted)
+    ids,
+)
+if os.name:
+    from fedforget import errors as known
+"""
+    monkeypatch.setattr(kernel_cache, "_source", lambda module: text.encode())
+    found = kernel_cache._imported.__wrapped__("any")
+    for module in ("arrays", "clustering.distance", "clustering.ids", "errors"):
+        assert f"fedforget.{module}" in found
+    assert all(name.startswith("fedforget") for name in found)
+
+
+def called_by(function: FunctionType, seen: set[FunctionType]) -> None:
+    """Collect a function and all functions of this package among its globals and closures."""
+    if function in seen:
+        return
+    seen.add(function)
+    used = inspect.getclosurevars(function)
+    for value in (*used.globals.values(), *used.nonlocals.values()):
+        plain = getattr(value, "py_func", value)
+        if isinstance(plain, FunctionType) and plain.__module__.startswith("fedforget."):
+            called_by(plain, seen)
+
+
+def test_the_stamp_covers_the_file_of_every_helper() -> None:
+    """Kernels and helpers are found as Python finds them, not by what their modules import."""
+    helpers = 0
+    for kernel in warmup.KERNELS:
+        functions: set[FunctionType] = set()
+        called_by(kernel.py_func, functions)
+        helpers += len(functions) - 1
+        covered = kernel_cache.sources(kernel.py_func.__module__)
+        files = {str(SOURCE.parent / name.replace(".", "/")) for name in covered}
+        for function in functions:
+            assert function.__code__.co_filename.removesuffix(".py") in files, (kernel, function)
+    assert helpers > 100
+
+
 # -- whose folder it is ----------------------------------------------------------------------------
 
 
@@ -157,6 +202,51 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert warns_once(run(ONE_KERNEL, tmp_path / "cache"), "is not a folder")
 
 
+def test_a_parent_in_which_others_can_exchange_the_folder_is_not_used(tmp_path: Path) -> None:
+    parent = tmp_path / "cache"
+    parent.mkdir()
+    parent.chmod(0o777)
+    assert warns_once(run(ONE_KERNEL, parent), "other users can exchange what is in")
+    assert not list(parent.iterdir())
+    parent.chmod(0o1777)
+    done = run(ONE_KERNEL, parent)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+MEANWHILE = """
+import os, pathlib, shutil
+from fedforget import kernel_cache
+entries = kernel_cache.folder()
+(entry,) = entries.glob("clustering.kernels.race.runner_up-*")
+"""
+
+
+def first_entry(cache: Path) -> str:
+    """Keep an entry, and give what the kernel returned."""
+    done = run(ONE_KERNEL, cache)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()[1]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "reason"),
+    [
+        ("entry.rename(entries / 'x'); entry.symlink_to(entries / 'x')", "is a symbolic link"),
+        ("entry.chmod(0o620)", "can be written to by other users"),
+        ("entry.chmod(0o602)", "can be written to by other users"),
+        ("entry.unlink(); os.mkfifo(entry)", "is not a plain file"),
+    ],
+)
+def test_an_entry_that_others_may_have_written_is_not_read(
+    exchange: str, reason: str, tmp_path: Path
+) -> None:
+    """Even if it took its place after the folder was checked."""
+    result = first_entry(tmp_path / "cache")
+    done = run(MEANWHILE + exchange + ONE_KERNEL, tmp_path / "cache")
+    assert warns_once(done, reason)
+    assert done.stdout.split() == ["1", result]
+
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
@@ -165,7 +255,7 @@ def shared() -> Iterator[Path]:
     """A folder that every user can enter, and write to."""
     folder = Path("/tmp") / f"fedforget-test-{os.getpid()}"
     folder.mkdir()
-    folder.chmod(0o777)
+    folder.chmod(0o1777)
     yield folder
     shutil.rmtree(folder)
 
@@ -196,7 +286,7 @@ def test_two_users_of_one_installation(shared: Path) -> None:
     source = installation(shared)
     cache = shared / "cache"
     cache.mkdir()
-    cache.chmod(0o777)
+    cache.chmod(0o1777)
     assert run(ONE_KERNEL, cache, source=source).returncode == 0
     other = run(BECOME_NOBODY + ONE_KERNEL, cache, source=source)
     assert warns_once(other, "belongs to another user")
@@ -207,6 +297,14 @@ def test_two_users_of_one_installation(shared: Path) -> None:
         own = run(BECOME_NOBODY + ONE_KERNEL, None, source=source, environment={"HOME": str(home)})
         assert own.stdout.startswith(compiled), own.stderr
         assert not own.stderr
+
+
+@as_root
+def test_an_entry_of_another_user_is_not_read(tmp_path: Path) -> None:
+    result = first_entry(tmp_path / "cache")
+    done = run(MEANWHILE + "os.chown(entry, 65534, 65534)" + ONE_KERNEL, tmp_path / "cache")
+    assert warns_once(done, "belongs to another user")
+    assert done.stdout.split() == ["1", result]
 
 
 @as_root

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,3 +12,7 @@ Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 UInts = npt.NDArray[np.uint64]
 Labels = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+Elements = npt.NDArray[np.uint64]
+"""Elements of the field that sums are taken in (:mod:`fedforget.scma`)."""
+NamedArrays = dict[str, npt.NDArray[Any]]

@@ -25,6 +25,10 @@ from fedforget.arrays import Floats
 from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.clustering.ids import parse_ids
 
+CHECKED_ELSEWHERE = frozenset({"random_state", "bounds"})
+"""Parameters that need more than their value to be checked: a generator is drawn from, and bounds
+depend on the number of features."""
+
 
 class Constraint(Protocol):
     """What a parameter may be."""
@@ -33,7 +37,14 @@ class Constraint(Protocol):
 
 
 def checked(constraints: Mapping[str, Constraint], /, **given: Any) -> dict[str, Any]:
-    """Of the parameters given, those that have a constraint, each as its constraint gives it."""
+    """The parameters given, each as its constraint gives it, without those checked elsewhere.
+
+    A parameter that nobody checks is an error of the caller: it may be misspelt.
+    """
+    unknown = given.keys() - constraints.keys() - CHECKED_ELSEWHERE
+    if unknown:
+        listed = ", ".join(map(repr, sorted(unknown)))
+        raise TypeError(f"no constraint says what {listed} may be")
     return {
         name: constraints[name](name, value) for name, value in given.items() if name in constraints
     }
@@ -41,18 +52,20 @@ def checked(constraints: Mapping[str, Constraint], /, **given: Any) -> dict[str,
 
 @dataclass(frozen=True)
 class Count:
-    """A positive integer."""
+    """An integer that is at least ``least``."""
+
+    least: int = 1
 
     def __call__(self, name: str, value: Any) -> int:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
             raise _wrong_type(name, "an integer", value)
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        if value < self.least:
+            raise ValueError(f"{name} must be at least {self.least}, got {value}")
         return int(value)
 
 
 @dataclass(frozen=True)
-class Number:
+class RealNumber:
     """A number from ``low`` to ``high``; where ``above``, ``low`` itself is left out."""
 
     low: float
@@ -155,7 +168,7 @@ K_MEANS: Mapping[str, Constraint] = {
     "n_clusters": Count(),
     "n_init": Count(),
     "max_iter": Count(),
-    "tol": Number(0.0),
+    "tol": RealNumber(0.0),
 }
 """What a K-means with Lloyd's iteration and several starts takes."""
 

@@ -7,21 +7,24 @@ signature, the processor, and the versions of Python, numba and llvmlite.  So an
 of date, and clones of different age can share one folder.
 
 Entries are pickles, and whoever can write them can run code as their reader.  The folder must
-therefore belong to the user and be closed to everybody else, or it is not used.
+therefore belong to the user and be closed to everybody else, and nobody else may be able to put
+another one in its place, or it is not used.  As a folder can be exchanged later, every entry is
+checked again, after it was opened and before it is read.
 """
 
 from __future__ import annotations
 
+import ast
+import errno
 import hashlib
 import importlib.util
 import os
 import pickle
 import platform
-import re
 import stat
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -43,7 +46,6 @@ KEPT_VERSIONS = 4
 _UNUSED_SECONDS = 60 * 86_400
 _TOUCH_SECONDS = 86_400
 _PACKAGE = __name__.partition(".")[0]
-_IMPORT = re.compile(rf"^from ({_PACKAGE}[\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
 
 # -- the folder ------------------------------------------------------------------------------------
@@ -84,6 +86,9 @@ def _place() -> Path:
 def _make(place: Path) -> None:
     """Make the folder if necessary; refuse one that others could write to or own."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = place.parent.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise OSError(0, f"other users can exchange what is in {place.parent}")
     with suppress(FileExistsError):
         place.mkdir(mode=0o700)
     found = place.lstat()
@@ -96,6 +101,32 @@ def _make(place: Path) -> None:
             raise OSError(0, f"{place} is open to other users; its mode should be 700")
     if not os.access(place, os.W_OK | os.X_OK):
         raise OSError(0, f"{place} cannot be written to")
+
+
+def _read_own(path: Path) -> bytes:
+    """The content of an entry that only this user can have written.
+
+    The file is checked after it was opened: what lies under its name can be exchanged meanwhile.
+    Another user's file is a ``PermissionError`` that says why.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise PermissionError(0, "is a symbolic link") from None
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise PermissionError(0, "is not a plain file")
+        if found.st_uid != os.geteuid():
+            raise PermissionError(0, "belongs to another user")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(0, "can be written to by other users")
+        if time.time() - found.st_mtime > _TOUCH_SECONDS:
+            os.utime(descriptor)
+        return file.read()
 
 
 # -- what an entry depends on ----------------------------------------------------------------------
@@ -113,6 +144,23 @@ def _source(module: str) -> bytes | None:
     return Path(found.origin).read_bytes()
 
 
+@cache
+def _imported(module: str) -> frozenset[str]:
+    """The names in this package that a module imports: modules, and what it takes from them."""
+    tree = ast.parse(_source(module) or b"")
+    names = {name for statement in ast.walk(tree) for name in _names_in(statement)}
+    return frozenset(name for name in names if name.partition(".")[0] == _PACKAGE)
+
+
+def _names_in(statement: ast.AST) -> Iterator[str]:
+    """What one statement imports; this package has no relative imports."""
+    if isinstance(statement, ast.Import):
+        yield from (one.name for one in statement.names)
+    elif isinstance(statement, ast.ImportFrom) and statement.module is not None:
+        yield statement.module
+        yield from (f"{statement.module}.{one.name}" for one in statement.names)
+
+
 def sources(module: str) -> dict[str, bytes]:
     """The text of a module, and that of every module of this package that it imports."""
     texts: dict[str, bytes] = {}
@@ -123,8 +171,7 @@ def sources(module: str) -> dict[str, bytes]:
         if name in texts or text is None:
             continue
         texts[name] = text
-        for source, names in _IMPORT.findall(text.decode()):
-            waiting += [source, *(f"{source}.{part}" for part in re.findall(r"\w+", names))]
+        waiting += _imported(name)
     return texts
 
 
@@ -188,15 +235,22 @@ class KernelCache(caching._Cache):
         return place / f"{self._prefix}{hashlib.sha256(rest.encode()).hexdigest()[:16]}.nbc"
 
     def load_overload(self, signature: object, target_context: Any) -> Any:
-        """The compiled kernel for a signature; None if it is not there, or damaged."""
+        """The compiled kernel for a signature; None if there is none that can be used."""
         target_context.refresh()
         path = self._entry(signature, target_context)
         if path is None:
             return None
         try:
-            written = path.read_bytes()
-            if time.time() - path.stat().st_mtime > _TOUCH_SECONDS:
-                os.utime(path)
+            written = _read_own(path)
+        except PermissionError as error:
+            warnings.warn(
+                f"compiled kernels in {path.parent} are not used ({path.name} {error.strerror}), so"
+                f" every start compiles them again; remove the folder, or set {VARIABLE} to one"
+                f" that only you can write to",
+                KernelCacheWarning,
+                stacklevel=2,
+            )
+            return None
         except OSError:
             return None
         digest, data = written[:32], written[32:]

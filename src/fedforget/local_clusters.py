@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def new_owner(config: Configuration, client: int | str, secret: Secret) -> Owner[RecordTable]:
     """A client without records, which will live in memory."""
     records = RecordTable.empty(config.grid.n_features)
-    return Owner(secret, clusters_of(config, client, records))
+    return Owner(secret, local_clusters_of(config, client, records))
 
 
-def clusters_of(
+def local_clusters_of(
     config: Configuration, client: int | str, records: RecordTable
 ) -> OwnedClusters[RecordTable]:
     """The clusters of a client's records."""

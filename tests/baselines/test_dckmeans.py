@@ -170,9 +170,9 @@ def test_an_unknown_id_changes_nothing(rng: np.random.Generator) -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(DuplicateIdError, match="distinct"):
+    with pytest.raises(DuplicateIdError, match="given more than once"):
         DCKMeans(2).fit([[0.0], [1.0]], [0, 0], ids=[1, 1])
-    with pytest.raises(ValueError, match="one entry per record"):
+    with pytest.raises(ValueError, match="1 entries for 2 rows of values"):
         DCKMeans(2).fit([[0.0], [1.0]], [0, 0], ids=[1])
     with pytest.raises(ValueError, match="fit first"):
         DCKMeans(2).outcome()

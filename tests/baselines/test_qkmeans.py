@@ -217,7 +217,7 @@ def test_bad_parameters() -> None:
         model(max_iter=0)
     with pytest.raises(ValueError, match="epsilon must lie between"):
         model(epsilon=2.0).fit([[0.5]])
-    with pytest.raises(DuplicateIdError, match="distinct"):
+    with pytest.raises(DuplicateIdError, match="given more than once"):
         model().fit([[0.5], [0.6]], ids=[1, 1])
-    with pytest.raises(ValueError, match="one entry per record"):
+    with pytest.raises(ValueError, match="1 entries for 2 rows of values"):
         model().fit([[0.5], [0.6]], ids=[1])

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from fedforget.baselines.dckmeans import DCKMeans
+from fedforget.baselines.fkm import fkm
+from fedforget.baselines.kfed import kfed
 from fedforget.baselines.qkmeans import QKMeans
+from fedforget.baselines.retraining import centralised
 from fedforget.errors import DuplicateIdError
 
 VALUES = np.random.default_rng(0).random((40, 3))
@@ -40,7 +43,7 @@ def test_ids_of_records_are_distinct_integers(fit: Callable[..., Any]) -> None:
         fit(np.arange(40) + 0.5)
     with pytest.raises(DuplicateIdError):
         fit(np.arange(40) // 2)
-    with pytest.raises(ValueError, match="one entry per record"):
+    with pytest.raises(ValueError, match="39 entries for 40 rows of values"):
         fit(np.arange(39))
     model = fit(np.arange(40, dtype=np.uint8))
     model.forget([])
@@ -53,6 +56,29 @@ def test_counts_are_integers(wrong: Any) -> None:
         DCKMeans(wrong)
     with pytest.raises(TypeError, match="n_clusters must be an integer"):
         QKMeans(wrong, bounds=(0, 1), epsilon=0.1)
+
+
+@pytest.mark.parametrize("wrong", [2.5, "3", True])
+def test_rounds_seeds_and_devices_are_integers(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="max_rounds must be an integer"):
+        fkm(VALUES, CLIENTS, 2, max_rounds=wrong)
+    with pytest.raises(TypeError, match="first_device must be an integer"):
+        kfed(VALUES, CLIENTS, 2, first_device=wrong)
+    for method in (fkm, kfed):
+        with pytest.raises(TypeError, match="seed must be an integer"):
+            method(VALUES, CLIENTS, 2, seed=wrong)
+    with pytest.raises(TypeError, match="seed must be an integer"):
+        centralised(VALUES, 2, seed=wrong)
+    with pytest.raises(TypeError, match="seed must be an integer"):
+        DCKMeans(2, seed=wrong)
+
+
+def test_values_whose_squares_overflow_are_refused() -> None:
+    far = VALUES.copy()
+    far[3, 1] = -1e200
+    for method in (fkm, kfed):
+        with pytest.raises(ValueError, match=r"values\[3, 1\] = -1e\+200 is beyond .* rescale"):
+            method(far, CLIENTS, 2)
 
 
 def test_no_local_clusters_are_not_all_of_them() -> None:

@@ -107,7 +107,7 @@ def test_celltype_keeps_its_authors_clients(data_folder: Path) -> None:
 
 
 def test_covtype_is_dealt_by_the_clusters_that_the_paper_prints(data_folder: Path) -> None:
-    """Their sizes agree but for one record; their loss is known, and not the best."""
+    """Their sizes agree except for one record; their loss is known, and not the best."""
     data = load("covtype", data_folder)
     assert data.clusters is not None
     sizes = np.sort(np.bincount(data.clusters))[::-1]

@@ -110,11 +110,11 @@ def test_a_server_that_is_killed_leaves_a_round_that_was_cut_off(
 ) -> None:
     import msgspec
 
-    from fedforget.parties.round_progress import FILE, Progress, StageProgress
+    from fedforget.parties.round_progress import FILE, StageProgress, StoredProgress
 
     make_federation(tmp_path, TOWNS[:3], records=20)
     stage = StageProgress("share", time.time(), ("Aarhus", "Bologna"), ("Aarhus",))
-    progress = Progress(1, time.time(), "full", 1, (stage,), {"<b>x": "<i>refused"}, 1)
+    progress = StoredProgress(1, time.time(), "full", 1, (stage,), {"<b>x": "<i>refused"}, 1)
     with (
         served(tmp_path / "server") as port,
         looking(chromium, f"http://127.0.0.1:{port}/", "screen") as screen,

@@ -32,7 +32,7 @@ from fedforget.parties.attempts import note_failure
 from fedforget.parties.client_party import ClientParty, open_client
 from fedforget.parties.disclosure import preset
 from fedforget.parties.folders import held
-from fedforget.parties.reading import Kind
+from fedforget.parties.reading import PartyKind
 from fedforget.parties.server_party import open_server
 from fedforget.runtime import directories
 from fedforget.wall_clock import using
@@ -49,7 +49,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def served(folder: Path, kind: Kind = "server", **guard: object) -> Iterator[int]:
+def served(folder: Path, kind: PartyKind = "server", **guard: object) -> Iterator[int]:
     """Serve a page in a thread; gives the port."""
     where = listening("127.0.0.1", 0)
     server = server_of(LivePage(folder, kind), Guard("127.0.0.1", **guard))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Everything here but the envelope needs Flower; the long campaign needs to be asked for."""
+"""Everything here except the envelope needs Flower; the long campaign needs to be asked for."""
 
 from __future__ import annotations
 

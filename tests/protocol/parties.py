@@ -27,7 +27,7 @@ from fedforget.protocol.history import Place, next_list
 from fedforget.protocol.keys import Entropy, Identity
 from fedforget.protocol.masks import AttemptSecrets
 from fedforget.protocol.membership import SERVER, Member, Membership
-from fedforget.protocol.messages import Body, Context, Kind, Letter, Payload, seal
+from fedforget.protocol.messages import Body, Context, Letter, Payload, RoundKind, seal
 from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 
@@ -265,7 +265,7 @@ class Everyone:
         self.history.append(step)
         return step
 
-    def decide(self, kind: Kind, lost: Lost | None = None) -> RoundResult:
+    def decide(self, kind: RoundKind, lost: Lost | None = None) -> RoundResult:
         """Run a round up to its result, with as many attempts as it takes."""
         lost = lost or {}
         messages = self.server.open(kind)
@@ -280,13 +280,13 @@ class Everyone:
         self.notices.append(self.server.last_notice)
         return self.ask(messages, lost)
 
-    def round(self, kind: Kind, lost: Lost | None = None) -> RoundResult:
+    def round(self, kind: RoundKind, lost: Lost | None = None) -> RoundResult:
         """Run a round and commit it."""
         result = self.decide(kind, lost)
         self.commit((lost or {}).get(Stage.DECIDED, ()))
         return result
 
-    def until(self, stage: Stage, kind: Kind = "full") -> list[Outgoing]:
+    def until(self, stage: Stage, kind: RoundKind = "full") -> list[Outgoing]:
         """Run a round until the server asks for the answers of a stage."""
         messages = self.server.open(kind)
         while self.stage is not stage:
@@ -351,7 +351,7 @@ def _copied(value: object) -> object:
 
 
 def expected_survivors(
-    everyone: Everyone, kind: Kind, context: Context, invited: Collection[str], lost: Lost
+    everyone: Everyone, kind: RoundKind, context: Context, invited: Collection[str], lost: Lost
 ) -> tuple[str, ...] | None:
     """Who must be in the sum if these are lost at these stages; None if the round must end.
 

@@ -20,7 +20,7 @@ from fedforget.protocol.client_stages import Shared
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
 from fedforget.protocol.keys import digest_of_names
 from fedforget.protocol.masks import share_key
-from fedforget.protocol.messages import Body, Kind
+from fedforget.protocol.messages import Body, RoundKind
 from fedforget.protocol.server_stages import Decided
 from fedforget.protocol.shares import SHARE_BYTES, fingerprint
 from parties import Everyone, Stage, body_of, histogram
@@ -120,7 +120,7 @@ def other_delivery() -> tuple[Stage, Twist]:
 
 
 def spoilt_round(
-    everyone: Everyone, kind: Kind, twists: Mapping[tuple[Stage, str], Twist]
+    everyone: Everyone, kind: RoundKind, twists: Mapping[tuple[Stage, str], Twist]
 ) -> tuple[Decided | None, tuple[Finding, ...], RoundAbortedError | None]:
     """A round as the driver runs it; some answers are twisted and signed again."""
     server, error = everyone.server, None
@@ -199,7 +199,7 @@ def test_a_spoiler_is_named_although_the_attempt_ends_because_somebody_is_missin
 @pytest.mark.parametrize("n", [3, 5, 12])
 @pytest.mark.parametrize("how", KINDS)
 def test_a_spoiler_is_named_or_the_round_commits_and_nobody_honest_is(
-    how: str, n: int, kind: Kind
+    how: str, n: int, kind: RoundKind
 ) -> None:
     everyone = Everyone(n, seed=f"spoilt {n}")
     everyone.round("full")

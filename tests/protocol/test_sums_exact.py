@@ -15,7 +15,7 @@ from fedforget.clustering.histogram import Histogram
 from fedforget.protocol.client_stages import Resting, Revealed
 from fedforget.protocol.errors import OutOfOrderError, RoundAbortedError, SecondSurvivorSetError
 from fedforget.protocol.graph import Policy, plan
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.messages import RoundKind
 from fedforget.protocol.server_stages import RoundResult, Unmasking
 from fedforget.runtime.rounds import run_round
 from parties import (
@@ -31,7 +31,7 @@ from parties import (
 BEFORE_SENDING = ANSWERED[:3]
 
 
-def attempt_of(everyone: Everyone, kind: Kind, lost: Lost) -> tuple[str, ...] | None:
+def attempt_of(everyone: Everyone, kind: RoundKind, lost: Lost) -> tuple[str, ...] | None:
     """Run a round with losses; check the outcome against the rules.  Returns the survivors."""
     lock = everyone.server.ledger.lock
     invited = everyone.names if lock is None else lock.alive
@@ -68,7 +68,7 @@ def next_round_succeeds(everyone: Everyone) -> None:
     """Everybody is there again.  Where a set was signed, the same survivors come first."""
     lock = everyone.server.ledger.lock
     some = lock is not None and lock.alive != everyone.names
-    kind: Kind = "delta" if some else "full"
+    kind: RoundKind = "delta" if some else "full"
     survivors = attempt_of(everyone, kind, {})
     assert survivors == (everyone.names if lock is None else lock.alive)
     if some:
@@ -175,7 +175,7 @@ def test_as_many_as_the_policy_allows_may_vanish_at(stage: Stage, n: int, beyond
 
 @pytest.mark.parametrize("kind", ["full", "delta"])
 @pytest.mark.parametrize("stage", ANSWERED)
-def test_everybody_may_vanish_at(stage: Stage, kind: Kind) -> None:
+def test_everybody_may_vanish_at(stage: Stage, kind: RoundKind) -> None:
     everyone = Everyone(4, seed="nobody")
     everyone.round("full")
     assert attempt_of(everyone, kind, {stage: everyone.names}) is None
@@ -183,7 +183,7 @@ def test_everybody_may_vanish_at(stage: Stage, kind: Kind) -> None:
 
 
 @st.composite
-def losses(draw: st.DrawFn) -> tuple[int, dict[Stage, list[str]], Kind]:
+def losses(draw: st.DrawFn) -> tuple[int, dict[Stage, list[str]], RoundKind]:
     n = draw(st.integers(3, 12))
     names = [f"c{i:03}" for i in range(n)]
     some = [None] * draw(st.sampled_from([1, 4, 20]))
@@ -198,8 +198,8 @@ def losses(draw: st.DrawFn) -> tuple[int, dict[Stage, list[str]], Kind]:
 @settings(max_examples=40, derandomize=True)
 @given(case=losses(), later=losses(), seed=st.integers(0, 9), minimum=st.integers(1, 3))
 def test_whoever_is_lost_the_sum_is_exact_or_there_is_none(
-    case: tuple[int, dict[Stage, list[str]], Kind],
-    later: tuple[int, dict[Stage, list[str]], Kind],
+    case: tuple[int, dict[Stage, list[str]], RoundKind],
+    later: tuple[int, dict[Stage, list[str]], RoundKind],
     seed: int,
     minimum: int,
 ) -> None:
@@ -320,7 +320,7 @@ def test_a_client_lost_while_a_delta_round_grows_ends_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["full", "delta"])
-def test_empty_equal_and_opposite_inputs(kind: Kind) -> None:
+def test_empty_equal_and_opposite_inputs(kind: RoundKind) -> None:
     everyone = Everyone(4, seed="edge")
     for name in everyone.names:
         everyone.histograms[name] = Histogram(2)
@@ -345,7 +345,9 @@ def test_many_rounds_of_changes_add_up(rng: np.random.Generator, seed: int) -> N
     rounds = dict.fromkeys(everyone.names, 0)
     for number in range(1, 13):
         change(everyone, random.randrange(10**6))
-        kind: Kind = random.choice(["delta", "delta", "delta", "full"]) if number > 1 else "full"
+        kind: RoundKind = (
+            random.choice(["delta", "delta", "delta", "full"]) if number > 1 else "full"
+        )
         stages = ANSWERED if kind == "delta" else ANSWERED[3:]
         lost = {random.choice(stages): random.sample(everyone.names, random.randrange(4))}
         lost[Stage.DECIDED] = random.sample(everyone.names, random.randrange(3))

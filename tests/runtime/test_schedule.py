@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedforget.cli.schedule_command import in_plain_words
-from fedforget.runtime.driver import Watch
+from fedforget.runtime.driver import OnStage
 from fedforget.runtime.schedule import (
     Backoff,
     Ending,
@@ -44,7 +44,7 @@ class Scripted:
         self.stages: list[str] = []
         self.last: datetime | None = None
 
-    def attempt(self, watch: Watch) -> RoundOutcome:
+    def attempt(self, watch: OnStage) -> RoundOutcome:
         self.begun.append(self.clock.now())
         for stage in STAGES:
             self.at_stage.pop(stage, lambda: None)()

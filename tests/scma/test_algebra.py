@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scma_twins as twins
+from fedforget.arrays import Elements
 from fedforget.scma import kernels, polynomials, recurrences
-from fedforget.scma.polynomials import ONE, Elements, PointTree
+from fedforget.scma.kernels.field import ONE
+from fedforget.scma.polynomials import PointTree
 from fedforget.scma.roots import DoesNotSplitError, roots
 from scma_twins import P
 

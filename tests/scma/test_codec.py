@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import scma_twins as twins
 from fedforget import scma
+from fedforget.arrays import Elements
 from fedforget.scma import Cause, Codec, DecodeError
 from fedforget.scma import codec as codec_module
 from fedforget.scma.literal import DeterministicScheme, LiteralScheme
-from fedforget.scma.polynomials import Elements
 from scma_twins import P, TwinCodec
 
 SALT = b"a public salt"

@@ -37,7 +37,7 @@ from fedforget.protocol.graph import Policy, PolicyError
 from fedforget.protocol.history import walk
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import SERVER, Membership, SignedMembership
-from fedforget.protocol.messages import Context, Kind, Letter, Notice, Payload, Present
+from fedforget.protocol.messages import Context, Letter, Notice, Payload, Present, RoundKind
 from fedforget.protocol.server_stages import (
     Advertising,
     Asking,
@@ -160,7 +160,7 @@ class HonestWorld:
         self._asked: list[Outgoing] = []
         self._stage_since = 0
         self._again = 0
-        self._kind: Kind = "full"
+        self._kind: RoundKind = "full"
         self._took_part: tuple[str, ...] = ()
         self._findings: list[Finding] = []
         self._corrupted = False
@@ -650,7 +650,7 @@ class HonestWorld:
         self._log(f"server recover: {found} commits")
         return True
 
-    def _open(self, kind: Kind) -> None:
+    def _open(self, kind: RoundKind) -> None:
         self._complained = False
         messages = self.server.open(kind)
         self._log(f"opened attempt {self.server.running.ledger.attempt}, {kind}")

@@ -26,7 +26,7 @@ from fedforget.protocol.joining import check_adoption, check_amended_adoption, j
 from fedforget.protocol.keys import Identity
 from fedforget.protocol.membership import Membership, SignedMembership
 from fedforget.protocol.memory import freeze, thaw
-from fedforget.protocol.messages import Kind, Letter, Notice
+from fedforget.protocol.messages import Letter, Notice, RoundKind
 from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Outgoing, RoundResult, ServerLedger
 from simulator.data import Data, Model, Records
@@ -388,7 +388,7 @@ class ServerHost:
         assert self.process is not None
         return self.process
 
-    def open(self, kind: Kind) -> list[Outgoing]:
+    def open(self, kind: RoundKind) -> list[Outgoing]:
         return self._stored(self.running.open(kind))
 
     def advance(self) -> list[Outgoing]:

@@ -29,13 +29,13 @@ from fedforget.protocol.messages import (
     Consent,
     Context,
     Delivery,
-    Kind,
     LeaveStatement,
     Letter,
     Notice,
     Open,
     Payload,
     Roster,
+    RoundKind,
     SealedShares,
     Shares,
     Survivors,
@@ -397,9 +397,9 @@ class LyingWorld:
         often = max(known, key=known.count) if rng.random() < 0.7 else rng.choice(known)
         return self._versions[often]
 
-    def _draw_kind(self, membership: Membership, place: Place, policy: Policy) -> Kind:
+    def _draw_kind(self, membership: Membership, place: Place, policy: Policy) -> RoundKind:
         """A kind that clients may accept, mostly."""
-        kinds: list[Kind] = ["full", "delta"]
+        kinds: list[RoundKind] = ["full", "delta"]
         if self.rng.random() < 0.9:
             for kind in ("full", "delta"):
                 try:
@@ -438,7 +438,7 @@ class LyingWorld:
             case 2:
                 return replace(context, leaving=(), alone=())
             case _:
-                kind: Kind = "full" if context.kind == "delta" else "delta"
+                kind: RoundKind = "full" if context.kind == "delta" else "delta"
                 return replace(context, kind=kind)
 
     def _open(self, line: Line, leavers: tuple[LeaveStatement, ...]) -> None:

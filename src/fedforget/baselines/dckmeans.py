@@ -83,6 +83,7 @@ class DCKMeans:
             local_init=local_init,
             max_iter=max_iter,
             tol=tol,
+            seed=seed,
         )
         self.n_clusters: int = given["n_clusters"]
         self.local_clusters: int = given["local_clusters"] or self.n_clusters
@@ -90,7 +91,7 @@ class DCKMeans:
         self.local_init: int = given["local_init"]
         self.max_iter: int = given["max_iter"]
         self.tol: float = given["tol"]
-        self.seed = seed
+        self.seed: int = given["seed"]
         self.leaves: dict[int, Leaf] = {}
         self.root: Clustering | None = None
         self.seconds = Seconds(0.0, 0.0)

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedforget.arrays import Floats, Ints, Labels
-from fedforget.clustering.grid import SMALLEST_STEP, Grid
+from fedforget.clustering.grid import SMALLEST_STEP
+from fedforget.clustering.ids import kind_of, parse_ids
 from fedforget.clustering.losses import induced_loss, loss_ratio, nearest_loss
-from fedforget.constraints import K_MEANS, Constraint, Count, Number, OrNone
-from fedforget.errors import DuplicateIdError, OutOfBoundsError
+from fedforget.constraints import K_MEANS, Constraint, Count, OrNone, RealNumber
+from fedforget.record_checks import check_distinct, check_magnitude, ids_of_rows
 
 T = TypeVar("T")
 
@@ -21,8 +23,11 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     **K_MEANS,
     "local_clusters": OrNone(Count()),
     "local_init": Count(),
-    "epsilon": Number(SMALLEST_STEP, 1.0),
-    "balance": Number(0.0, 1.0, above=True),
+    "epsilon": RealNumber(SMALLEST_STEP, 1.0),
+    "balance": RealNumber(0.0, 1.0, above=True),
+    "first_device": OrNone(Count(least=0)),
+    "max_rounds": Count(),
+    "seed": Count(least=0),
 }
 """What the baselines take."""
 
@@ -88,26 +93,23 @@ def loss_ratios(values: Floats, outcome: FederatedClustering, reference: float) 
 
 def check_ids(ids: Any) -> Ints:
     """Integer ids, as they are: neither a mask, nor text, nor numbers that would be cut off."""
-    array = np.asarray(ids)
-    if array.size and array.dtype.kind not in "iu":
-        raise TypeError(f"ids must be integers, not {array.dtype}")
-    return array.astype(np.int64)
+    array = parse_ids(ids)
+    if array.dtype.kind != "i":
+        raise TypeError(f"ids must be integers, not {kind_of(array)}")
+    return array
 
 
 def check_fresh_ids(ids: Any, n: int) -> Ints:
     """The distinct ids of ``n`` records; 0, 1, … where not given."""
     if ids is None:
         return np.arange(n)
-    array = check_ids(ids)
-    if array.shape != (n,):
-        raise ValueError(f"ids must have one entry per record, got shape {array.shape}")
-    if len(np.unique(array)) != n:
-        raise DuplicateIdError("ids must be distinct")
+    array = check_ids(ids_of_rows(ids, n, "ids", "values"))
+    check_distinct(array)
     return array
 
 
 def check_values(values: Any) -> Floats:
-    """Records as a finite, C-contiguous (n, d) array of float64 with at least one row."""
+    """Records as a C-contiguous (n, d) array of float64 with at least one row, all in range."""
     array = np.ascontiguousarray(values, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(
@@ -118,19 +120,8 @@ def check_values(values: Any) -> Floats:
     if not np.isfinite(array).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise ValueError(f"row {row}, column {column}: {array[row, column]} is not finite")
+    check_magnitude(array, "values")
     return array
-
-
-def check_inside(values: Floats, grid: Grid) -> None:
-    """Refuse records outside a grid's box, naming the first one's row and column."""
-    outside = grid.outside(values)
-    if outside is not None:
-        low, high = grid.bounds[outside.column].tolist()
-        raise OutOfBoundsError(
-            f"row {outside.row}, column {outside.column}:"
-            f" {values[outside.row, outside.column].item()!r} is outside the bounds"
-            f" [{low!r}, {high!r}] ({outside.total} such values in all)"
-        )
 
 
 def check_clients(clients: Any, n: int) -> Ints:
@@ -168,9 +159,43 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
     return result, time.perf_counter() - start
 
 
-def spread(rows: list[Ints], parts: list[Labels]) -> Labels:
+def ask_clients(
+    rows: Mapping[int, Ints], prepare: Callable[[int, Ints], Callable[[], T]]
+) -> tuple[list[T], float]:
+    """What every client finds, and the seconds of the slowest.
+
+    ``prepare`` takes a client and its rows, and gives the work that is timed.  All work runs on one
+    thread, so that every client is timed as if it had a machine to itself.
+    """
+    found, slowest = [], 0.0
+    with threadpool_limits(limits=1):
+        for name, own in rows.items():
+            result, elapsed = timed(prepare(name, own))
+            found.append(result)
+            slowest = max(slowest, elapsed)
+    return found, slowest
+
+
+def outcome_of(
+    centres: Floats,
+    rows: Mapping[int, Ints],
+    local_labels: list[Labels],
+    server_labels: list[Labels],
+    seconds: Seconds,
+) -> FederatedClustering:
+    """Every record goes where its local cluster goes.
+
+    ``server_labels`` holds, client after client, the server's cluster of each local cluster.
+    """
+    induced = [server[local] for server, local in zip(server_labels, local_labels, strict=True)]
+    return FederatedClustering(
+        centres, _spread(rows, induced), _spread(rows, local_labels), seconds
+    )
+
+
+def _spread(rows: Mapping[int, Ints], parts: list[Labels]) -> Labels:
     """Labels of each client's rows as one column in the order of the records."""
-    column = np.empty(sum(map(len, rows)), dtype=np.int32)
-    for own, part in zip(rows, parts, strict=True):
+    column = np.empty(sum(map(len, rows.values())), dtype=np.int32)
+    for own, part in zip(rows.values(), parts, strict=True):
         column[own] = part
     return column

@@ -14,6 +14,7 @@ Means travel in the clear, as they do in the paper, and nothing can be deleted.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,11 +29,12 @@ from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
     Seconds,
+    ask_clients,
     check_clients,
     check_values,
     generator,
+    outcome_of,
     rows_of_clients,
-    spread,
     timed,
 )
 from fedforget.baselines.lloyd import MAX_ITER, Clustering, kmeans, lloyd
@@ -90,10 +92,16 @@ def fkm(
     """
     values = check_values(values)
     clients = check_clients(clients, len(values))
-    given = checked(CONSTRAINTS, n_clusters=n_clusters, n_init=n_init, max_iter=max_iter, tol=tol)
+    given = checked(
+        CONSTRAINTS,
+        n_clusters=n_clusters,
+        n_init=n_init,
+        max_rounds=max_rounds,
+        max_iter=max_iter,
+        tol=tol,
+        seed=seed,
+    )
     still = given["tol"] * float(values.var(axis=0).mean())
-    if max_rounds < 1:
-        raise ValueError(f"max_rounds must be at least 1, got {max_rounds}")
     k: int = given["n_clusters"]
     rows = rows_of_clients(clients)
     client_seconds = server_seconds = 0.0
@@ -102,7 +110,7 @@ def fkm(
     n_rounds = 0
     with threadpool_limits(limits=1):
         while n_rounds < max_rounds and not converged:
-            held, slowest = _ask_clients(values, rows, centres, k, max_iter, seed)
+            held, slowest = _round_of_clients(values, rows, centres, k, max_iter, seed)
             found, elapsed = timed(partial(_serve, held, centres, k, n_init, max_iter, seed))
             client_seconds += slowest
             server_seconds += elapsed
@@ -110,12 +118,11 @@ def fkm(
             converged = centres is not None and _shift(centres, found) <= still
             centres = found
     assert centres is not None
-    induced = [nearest(one.centres, centres)[0][one.labels] for one in held]
-    places = list(rows.values())
-    clustering = FederatedClustering(
+    clustering = outcome_of(
         centres,
-        spread(places, induced),
-        spread(places, [one.labels for one in held]),
+        rows,
+        [one.labels for one in held],
+        [nearest(one.centres, centres)[0] for one in held],
         Seconds(client_seconds, server_seconds),
     )
     return FkmResult(clustering, n_rounds, converged)
@@ -136,21 +143,18 @@ def _shift(before: Floats, after: Floats) -> float:
     return float(((before - after) ** 2).sum()) if before.shape == after.shape else np.inf
 
 
-def _ask_clients(
+def _round_of_clients(
     values: Floats, rows: dict[int, Ints], centres: Floats | None, k: int, max_iter: int, seed: int
 ) -> tuple[list[Clustering], float]:
-    """What every client finds, and the time of the slowest."""
-    held, slowest = [], 0.0
-    for name, own in rows.items():
+    """What every client finds in a round, and the time of the slowest."""
+
+    def prepare(name: int, own: Ints) -> Callable[[], Clustering]:
         if centres is None:
             rng = generator(seed, _CLIENT, name)
-            work = partial(kmeans, values[own], k, rng, max_iter=max_iter)
-        else:
-            work = partial(local_clusters, values[own], centres, max_iter=max_iter)
-        found, elapsed = timed(work)
-        held.append(found)
-        slowest = max(slowest, elapsed)
-    return held, slowest
+            return partial(kmeans, values[own], k, rng, max_iter=max_iter)
+        return partial(local_clusters, values[own], centres, max_iter=max_iter)
+
+    return ask_clients(rows, prepare)
 
 
 def _serve(

@@ -8,22 +8,23 @@ Every device centre counts the same, however many records stand behind it.  Noth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
     Seconds,
+    ask_clients,
     check_clients,
     check_values,
     generator,
+    outcome_of,
     rows_of_clients,
-    spread,
     timed,
 )
 from fedforget.baselines.lloyd import MAX_ITER, Clustering, lloyd, means, plus_plus
@@ -61,40 +62,36 @@ def kfed(
         n_clusters=n_clusters,
         local_clusters=local_clusters,
         max_iter=max_iter,
+        first_device=first_device,
         tol=tol,
+        seed=seed,
     )
     k: int = given["n_clusters"]
     local: int = given["local_clusters"] or k
     if local > k:
         raise ValueError(f"local_clusters must not exceed n_clusters = {k}, got {local}")
     devices = rows_of_clients(clients)
-    start = min(devices) if first_device is None else first_device
+    start: int = min(devices) if first_device is None else given["first_device"]
     if start not in devices:
         raise ValueError(f"first_device {start} has no records")
-    fitted, times = [], []
-    # One thread, so that every device is timed as if it had a machine to itself.
-    with threadpool_limits(limits=1):
-        for name, rows in devices.items():
-            rng = generator(seed, name)
-            work = partial(cluster_device, values[rows], local, rng, max_iter=max_iter, tol=tol)
-            result, elapsed = timed(work)
-            fitted.append(result)
-            times.append(elapsed)
+
+    def prepare(name: int, rows: Ints) -> Callable[[], Clustering]:
+        rng = generator(seed, name)
+        return partial(cluster_device, values[rows], local, rng, max_iter=max_iter, tol=tol)
+
+    fitted, slowest = ask_clients(devices, prepare)
     points = np.concatenate([one.centres for one in fitted])
     offsets = np.cumsum([0, *(len(one.centres) for one in fitted)])
     position = list(devices).index(start)
     chosen = np.arange(offsets[position], offsets[position + 1])
     server, elapsed = timed(lambda: cluster_centres(points, chosen, k))
-    local_labels = [one.labels for one in fitted]
-    induced = [
-        server.labels[offset + labels]
-        for offset, labels in zip(offsets, local_labels, strict=False)
-    ]
-    places = list(devices.values())
-    return FederatedClustering(
-        server.centres, spread(places, induced), spread(places, local_labels),
-        Seconds(max(times), elapsed),
-    )  # fmt: skip
+    return outcome_of(
+        server.centres,
+        devices,
+        [one.labels for one in fitted],
+        np.split(server.labels, offsets[1:-1]),
+        Seconds(slowest, elapsed),
+    )
 
 
 def cluster_device(

@@ -29,7 +29,6 @@ from fedforget.baselines.federation import (
     CONSTRAINTS,
     check_fresh_ids,
     check_ids,
-    check_inside,
     check_values,
     generator,
 )
@@ -43,6 +42,7 @@ from fedforget.clustering.prf import Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.constraints import checked, parse_bounds
 from fedforget.errors import UnknownIdError
+from fedforget.record_checks import check_inside
 
 _FIXED = 2.0**FIXED_POINT_BITS
 _LOSS_UNITS = 2.0**30
@@ -100,13 +100,14 @@ class QKMeans:
             epsilon=epsilon,
             balance=balance,
             max_iter=max_iter,
+            seed=seed,
         )
         self.n_clusters: int = given["n_clusters"]
         self.max_iter: int = given["max_iter"]
         self.bounds = bounds
         self.epsilon: float = given["epsilon"]
         self.balance: float = given["balance"]
-        self.seed = seed
+        self.seed: int = given["seed"]
 
     def fit(self, values: Any, ids: Any = None) -> QKMeans:
         """Train on records with distinct integer ids (0, 1, … where not given)."""

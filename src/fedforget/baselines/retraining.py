@@ -15,6 +15,7 @@ if each had a machine to itself.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,12 +30,12 @@ from fedforget.baselines.federation import (
     CONSTRAINTS,
     FederatedClustering,
     Seconds,
+    ask_clients,
     check_clients,
-    check_inside,
     check_values,
     generator,
+    outcome_of,
     rows_of_clients,
-    spread,
     timed,
 )
 from fedforget.baselines.lloyd import MAX_ITER, Clustering
@@ -46,6 +47,7 @@ from fedforget.clustering.prf import Secret
 from fedforget.configuration import Configuration, ServerPoints
 from fedforget.constraints import checked, parse_bounds
 from fedforget.modelling import model_of
+from fedforget.record_checks import check_inside
 
 _SERVER, _CLIENT = 0, 1
 
@@ -55,9 +57,10 @@ def centralised(
 ) -> Clustering:
     """K-means++ on all records together, the best of ``n_init`` starts."""
     values = check_values(values)
-    given = checked(CONSTRAINTS, n_clusters=n_clusters, n_init=n_init, max_iter=max_iter)
+    given = checked(CONSTRAINTS, n_clusters=n_clusters, n_init=n_init, max_iter=max_iter, seed=seed)
+    rng = generator(given.pop("seed"))
     with threadpool_limits(limits=1):
-        found = _fit(values, given.pop("n_clusters"), generator(seed), **given)
+        found = _fit(values, given.pop("n_clusters"), rng, **given)
     labels, loss = nearest(values, found.centres)[0], nearest_loss(values, found.centres)
     return replace(found, labels=labels, loss=loss).without_empty()
 
@@ -95,6 +98,7 @@ def complete_retraining(
         local_clusters=local_clusters,
         n_init=n_init,
         max_iter=max_iter,
+        seed=seed,
     )
     k: int = given["n_clusters"]
     local: int = given["local_clusters"] or k
@@ -147,6 +151,7 @@ def complete_client_training(
     """
     grid = config.grid
     values, clients = _check_inside(values, clients, grid)
+    checked(CONSTRAINTS, seed=seed)
     if config.lattice != "grid" or not isinstance(config.local_clusters, int):
         raise ValueError("config must have lattice='grid' and one number of local clusters")
     with threadpool_limits(limits=1):
@@ -175,7 +180,11 @@ def paper_configuration(
 ) -> Configuration:
     """The parameters of the paper's experiments: γ = 1/√n, K everywhere, uniform server points."""
     given = checked(
-        CONSTRAINTS, n_clusters=n_clusters, local_clusters=local_clusters, n_init=n_init
+        CONSTRAINTS,
+        n_clusters=n_clusters,
+        local_clusters=local_clusters,
+        n_init=n_init,
+        seed=seed,
     )
     return Configuration(
         n_clusters=given["n_clusters"],
@@ -188,7 +197,7 @@ def paper_configuration(
         n_init=given["n_init"],
         max_iter=MAX_ITER,
         tol=1e-4,
-        public_seed=Secret(bytes(16)).derive("baselines", str(seed).encode()),
+        public_seed=Secret(bytes(16)).derive("baselines", str(given["seed"]).encode()),
     )
 
 
@@ -198,33 +207,24 @@ class _Reports:
     def __init__(
         self, values: Floats, clients: Ints, grid: Grid, k: int, max_iter: int, seed: int
     ) -> None:
-        by_client = rows_of_clients(clients)
-        fitted, bins, times = [], [], []
-        for name, rows in by_client.items():
+        self._rows = rows_of_clients(clients)
+
+        def prepare(name: int, rows: Ints) -> Callable[[], tuple[Clustering, Ints]]:
             rng = generator(seed, _CLIENT, name)
-            work = partial(_train_client, values[rows], grid, k, max_iter, rng)
-            (one, own_bins), elapsed = timed(work)
-            fitted.append(one)
-            bins.append(own_bins)
-            times.append(elapsed)
-        self.bins = np.concatenate(bins)
+            return partial(_train_client, values[rows], grid, k, max_iter, rng)
+
+        found, self._slowest = ask_clients(self._rows, prepare)
+        fitted = [one for one, _ in found]
+        self.bins = np.concatenate([own_bins for _, own_bins in found])
         self.sizes = np.concatenate([one.sizes for one in fitted])
-        self._rows = list(by_client.values())
         self._labels = [one.labels for one in fitted]
-        self._offsets = np.cumsum([0, *(len(one.centres) for one in fitted)])
-        self._slowest = max(times)
+        self._ends = np.cumsum([len(one.centres) for one in fitted])
 
     def outcome(self, centres: Floats, labels: Labels, elapsed: float) -> FederatedClustering:
         """Every record goes where its client's representative went."""
-        induced = [
-            labels[offset + own] for offset, own in zip(self._offsets, self._labels, strict=False)
-        ]
-        return FederatedClustering(
-            centres,
-            spread(self._rows, induced),
-            spread(self._rows, self._labels),
-            Seconds(self._slowest, elapsed),
-        )
+        by_client = np.split(labels, self._ends[:-1])
+        seconds = Seconds(self._slowest, elapsed)
+        return outcome_of(centres, self._rows, self._labels, by_client, seconds)
 
 
 def _train_client(

@@ -53,7 +53,7 @@ _OUTSIDE = 0.05
 _CANDIDATES = 512
 """So many of the fullest bins are tried as the fullest place."""
 
-Progress = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 
 NOTHING = "nothing"
 COUNT = "a count fell, and no mean moved"
@@ -244,7 +244,7 @@ def attack(
     singles: int | None = None,
     outsider_tries: int = 200,
     seed: int = 0,
-    progress: Progress = lambda what, done, total: None,
+    progress: OnProgress = lambda what, done, total: None,
 ) -> list[AttackOutcome]:
     """Attack a dataset under several settings.
 
@@ -394,7 +394,7 @@ class _Target:
         removals: Sequence[Ints],
         guess: Callable[[Ints], Guesses],
         setting: Setting,
-        progress: Progress,
+        progress: OnProgress,
     ) -> Recovery:
         """Guess after each removal.  As many guesses are allowed as records were removed."""
         in_step = near = informed = plainly = alone = lucky = tries = 0

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedforget.arrays import Elements, Ints
 from fedforget.scma import DecodeError
 from fedforget.scma.codec import ELEMENT_BITS, Cause
 from fedforget.scma.kernels import PRIME
-from fedforget.scma.layout import Ints, Layout, checked_levels
-
-Cells = npt.NDArray[np.uint64]
+from fedforget.scma.layout import Layout, checked_levels
 
 
 class Iblt:
@@ -70,7 +69,7 @@ class Iblt:
         self.length: int = hashes * self._part * self._width
         self.bits: int = ELEMENT_BITS * self.length
 
-    def encode(self, bins: npt.ArrayLike, counts: npt.ArrayLike) -> Cells:
+    def encode(self, bins: npt.ArrayLike, counts: npt.ArrayLike) -> Elements:
         """The table of a multiset."""
         rows = np.asarray(bins, dtype=np.int64).reshape(-1, len(self._layout.levels))
         table = [[0] * self._width for _ in range(self._hashes * self._part)]
@@ -80,14 +79,14 @@ class Iblt:
             self._put(table, words, int(count))
         return np.array(table, dtype=np.uint64)
 
-    def add(self, *tables: Cells) -> Cells:
+    def add(self, *tables: Elements) -> Elements:
         """The table of the sum."""
         total = np.zeros_like(tables[0])
         for one in tables:
             total = (total + one) % np.uint64(PRIME)
         return total
 
-    def decode(self, table: Cells) -> tuple[Ints, Ints]:
+    def decode(self, table: Elements) -> tuple[Ints, Ints]:
         """The multiset, by taking out one bin after the other.
 
         Raises

@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fedforget.arrays import Floats
 from fedforget.baselines.dckmeans import DCKMeans
-from fedforget.baselines.federation import FederatedClustering, Seconds, rows_of_clients, spread
+from fedforget.baselines.federation import FederatedClustering, Seconds, outcome_of, rows_of_clients
 from fedforget.baselines.fkm import FkmResult, fkm
 from fedforget.baselines.kfed import kfed
 from fedforget.baselines.retraining import greedy_server, paper_configuration
@@ -71,11 +71,7 @@ def greedy_mufc(data: Dataset, model: Any, seed: int) -> FederatedClustering:
         grid, np.concatenate(bins), np.concatenate(sizes), data.n_clusters, n_init=N_INIT, seed=seed
     )
     parts = np.split(of_bin, np.cumsum([len(one) for one in bins])[:-1])
-    induced = [labels_of[own] for labels_of, own in zip(parts, local, strict=True)]
-    places = list(rows.values())
-    return FederatedClustering(
-        centres, spread(places, induced), spread(places, local), Seconds(0.0, 0.0)
-    )
+    return outcome_of(centres, rows, local, parts, Seconds(0.0, 0.0))
 
 
 def ours(

@@ -152,7 +152,7 @@ def sizes(results: Results) -> ResultTable | None:
 def _apart(held: Sequence[int], printed: Sequence[int]) -> str:
     if sum(held) != sum(printed) or len(held) != len(printed):
         return "other records"
-    return f"but for {sum(abs(a - b) for a, b in zip(held, printed, strict=True)) // 2}"
+    return f"except {sum(abs(a - b) for a, b in zip(held, printed, strict=True)) // 2}"
 
 
 def variants(results: Results) -> ResultTable | None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fedforget.cli.json_option import Json
+
 if TYPE_CHECKING:
     from fedforget.bench.cells import Cell
     from fedforget.bench.datasets import Split
@@ -109,7 +111,7 @@ def disclosure(
         Path | None,
         typer.Option("-o", "--out", help="A folder for a figure and the numbers.", metavar="DIR"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Attack a federation: guess removed records from what others see, under several rules.
 
@@ -184,15 +186,14 @@ def disclosure(
     }
 
     if out is not None:
+        from fedforget.bench.cells import write_whole
         from fedforget.bench.disclosure_figure import draw
         from fedforget.text import json_text
 
         png, svg = draw(found, f"{chosen.name}, step {step:g}: removed records guessed")
         with plain_errors():
-            out.mkdir(parents=True, exist_ok=True)
-            (out / "disclosure.png").write_bytes(png)
-            (out / "disclosure.svg").write_text(svg, encoding="utf-8")
-            (out / "disclosure.json").write_text(json_text(result), encoding="utf-8")
+            for ending, content in (("png", png), ("svg", svg), ("json", json_text(result))):
+                write_whole(out / f"disclosure.{ending}", content)
 
     def in_words() -> None:
         from rich.table import Table

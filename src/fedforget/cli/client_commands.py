@@ -8,23 +8,24 @@ from typing import Annotated
 
 import typer
 
+from fedforget.cli.json_option import Json
 from fedforget.cli.page_options import (
     PORT,
     REPORT,
-    Address,
-    Names,
+    HostNames,
     Out,
+    PageAddress,
     Port,
     Serve,
     Token,
     TokenFile,
+    page_help,
 )
 from fedforget.cli.source_options import GivenSource, takes_source, words_of
 
 app = typer.Typer(help="A data owner's client.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Argument(help="The client's directory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ClientFolder = Annotated[Path, typer.Argument(help="The client's directory.")]
 AsIs = Annotated[
     bool, typer.Option("--ids-as-is", help="Accept ids that could be mistaken for others.")
 ]
@@ -32,7 +33,7 @@ AsIs = Annotated[
 
 @app.command()
 def init(
-    folder: Folder,
+    folder: ClientFolder,
     name: Annotated[str, typer.Option(help="The client's name in the federation.")],
     suppression: Annotated[
         Path | None,
@@ -79,7 +80,7 @@ def init(
 
 @app.command()
 def join(
-    folder: Folder,
+    folder: ClientFolder,
     epoch: Annotated[
         list[Path],
         typer.Option(
@@ -147,7 +148,7 @@ def join(
 @app.command("import")
 @takes_source
 def import_(
-    folder: Folder,
+    folder: ClientFolder,
     source: GivenSource,
     replace: Annotated[
         bool, typer.Option("--replace", help="Forget records with the same ids first.")
@@ -204,7 +205,7 @@ def import_(
 @app.command()
 @takes_source
 def sync(
-    folder: Folder,
+    folder: ClientFolder,
     source: GivenSource,
     max_removed: Annotated[
         str | None,
@@ -296,7 +297,7 @@ def forget(
 
 
 @app.command()
-def requests(folder: Folder, as_json: Json = False) -> None:
+def requests(folder: ClientFolder, as_json: Json = False) -> None:
     """List requests that wait for a round, and those whose receipts were not written out.
 
     Shows their salts. A salt is erased when its receipt has been written out.
@@ -310,7 +311,7 @@ def requests(folder: Folder, as_json: Json = False) -> None:
 
 @app.command()
 def leave(
-    folder: Folder,
+    folder: ClientFolder,
     alone: Annotated[
         bool,
         typer.Option(
@@ -389,7 +390,7 @@ def leave(
 
 @app.command()
 def recover(
-    folder: Folder,
+    folder: ClientFolder,
     ids_file: Annotated[
         str | None,
         typer.Option(
@@ -452,7 +453,7 @@ def recover(
 
 @app.command()
 def suppression(
-    folder: Folder,
+    folder: ClientFolder,
     off: Annotated[
         bool, typer.Option("--off", help="Erase each digest once its round has committed.")
     ] = False,
@@ -512,7 +513,7 @@ def suppression(
 
 @app.command()
 def status(
-    folder: Folder,
+    folder: ClientFolder,
     due_days: Annotated[
         float, typer.Option(min=0, help="Days within which a request must be carried out.")
     ] = 30.0,
@@ -542,7 +543,7 @@ def status(
 
 @app.command()
 def preview(
-    folder: Folder,
+    folder: ClientFolder,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="A new .json file for whoever approves it.")
     ] = None,
@@ -563,7 +564,7 @@ def preview(
 
 @app.command()
 def approve(
-    folder: Folder,
+    folder: ClientFolder,
     digest: Annotated[
         str | None, typer.Option(help="The digest that `client preview` has shown.")
     ] = None,
@@ -588,7 +589,7 @@ def approve(
 
 @app.command()
 def labels(
-    folder: Folder,
+    folder: ClientFolder,
     model: Annotated[Path, typer.Option(help="Centroids as `server model` writes them.")],
     out: Annotated[
         Path,
@@ -628,7 +629,7 @@ def labels(
 
 @app.command()
 def receipts(
-    folder: Folder,
+    folder: ClientFolder,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="A folder to write them to.")
     ] = None,
@@ -647,7 +648,7 @@ def receipts(
 
 
 @app.command()
-def audit(folder: Folder, as_json: Json = False) -> None:
+def audit(folder: ClientFolder, as_json: Json = False) -> None:
     """Fit again from the retained records and compare with what is stored. Exit status 0 or 1.
 
     Also looks for requests without receipts, records that are held although they were forgotten,
@@ -660,26 +661,23 @@ def audit(folder: Folder, as_json: Json = False) -> None:
     audit_client(folder, as_json)
 
 
-@app.command()
+@app.command(
+    help=page_help(
+        "Show the client's page: requests, receipts, local clusters, and what the next round"
+        " takes.",
+        "fedforget client page aarhus/ --serve",
+    )
+)
 def page(
-    folder: Folder,
+    folder: ClientFolder,
     serve: Serve = False,
     out: Out = REPORT,
-    address: Address = "127.0.0.1",
+    address: PageAddress = "127.0.0.1",
     port: Port = PORT,
     token: Token = False,
     token_file: TokenFile = None,
-    names: Names = None,
+    names: HostNames = None,
 ) -> None:
-    """Show the client's page: requests, receipts, local clusters, and what the next round takes.
-
-    With `--serve` the page is live: it follows the directory without being reloaded, even while a
-    round runs, and never locks or changes it. It is served on this machine alone; elsewhere, and
-    with `--token`, a browser needs the token that this command makes. Without `--serve` the page is
-    written to a file, as by `fedforget report`.
-
-    Example: `fedforget client page aarhus/ --serve`
-    """
     from fedforget.cli.page_command import show_page
 
     show_page(folder, "client", serve, out, address, port, token, token_file, names)

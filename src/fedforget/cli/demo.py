@@ -270,7 +270,7 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
                 before = story.scene()
             progress.advance(task)
         progress.update(task, description="Drawing")
-        from fedforget.cli.picture import draw_story
+        from fedforget.cli.demo_picture import draw_story
 
         assert before is not None
         picture = draw_story(out, before, story.scene(), story.gone, public_bounds()[:, 1])

@@ -15,7 +15,7 @@ from fedforget.errors import FedforgetError
 from fedforget.pages.templates import render
 from fedforget.parties.client_party import ClientParty
 from fedforget.parties.folders import write_private
-from fedforget.parties.reading import Kind, check_readable, kind_of, read_client, read_server
+from fedforget.parties.reading import PartyKind, check_readable, kind_of, read_client, read_server
 from fedforget.parties.server_party import ServerParty
 
 __all__ = ["SMALLEST_SHOWN", "report_of", "rounded_means", "trouble", "write_report"]
@@ -37,7 +37,7 @@ def write_report(folder: Path, out: Path, as_json: bool) -> None:
     )
 
 
-def report_of(folder: Path) -> tuple[Kind, str]:
+def report_of(folder: Path) -> tuple[PartyKind, str]:
     """What a directory is, ``"server"`` or ``"client"``, and its page.
 
     The directory is not locked: a round may be under way, and the page shows what it began with.
@@ -61,7 +61,7 @@ def client_page(party: ClientParty) -> str:
     return page_of("client", client_values(party))
 
 
-def page_of(kind: Kind, values: dict[str, Any], live: dict[str, Any] | None = None) -> str:
+def page_of(kind: PartyKind, values: dict[str, Any], live: dict[str, Any] | None = None) -> str:
     """A page of one kind, with what every page has.
 
     ``live`` is what only a live page knows; without it, the page is a whole document that needs

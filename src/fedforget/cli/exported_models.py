@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedforget.arrays import NamedArrays
 from fedforget.incoming import (
     MAX_JSON_BYTES,
     IncomingFileError,
@@ -18,10 +19,8 @@ from fedforget.incoming import (
     unpacked_at_most,
 )
 
-Columns = dict[str, npt.NDArray[Any]]
 
-
-def columns_of_csv(path: Path, features: list[str]) -> Columns:
+def columns_of_csv(path: Path, features: list[str]) -> NamedArrays:
     """The features' columns of a CSV file, as far as they are there."""
     names, rows = _csv(path)
     short = next((at for at, row in enumerate(rows, 1) if len(row) != len(names)), None)
@@ -61,7 +60,7 @@ def _numbers(path: Path, name: str, cells: list[str]) -> npt.NDArray[Any]:
         raise IncomingFileError(f"{path} does not hold numbers as {name!r}") from None
 
 
-def columns_of_parquet(path: Path, features: list[str]) -> Columns:
+def columns_of_parquet(path: Path, features: list[str]) -> NamedArrays:
     """The features' columns of a Parquet file, as far as they are there."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedforget.cli.schedule_options import At, Every, FirstWait, Full, Number, Tries
+from fedforget.cli.json_option import Json
+from fedforget.cli.schedule_options import At, Every, FirstWait, Full, RoundLimit, Tries
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Rounds over a network, with Flower.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Disclosure = Annotated[
     str, typer.Option(help="The rules of datashield, omop, cms, or none, as in `server init`.")
 ]
@@ -169,7 +169,7 @@ def round_(
         str, typer.Option(help="How long to wait for the server's directory, if it is in use.")
     ] = "0s",
     tries: Tries = None,
-    rounds: Number = None,
+    rounds: RoundLimit = None,
     first_wait: FirstWait = "1m",
     log: Annotated[
         Path | None, typer.Option(help="Write what happens to this file; it rotates.")

@@ -19,7 +19,7 @@ from fedforget.cli.pictures import Checked
 from fedforget.cli.server_page import server_check, server_values
 from fedforget.errors import FedforgetError
 from fedforget.parties.reading import (
-    Kind,
+    PartyKind,
     State,
     check_readable,
     read_client,
@@ -31,7 +31,7 @@ from fedforget.parties.server_party import ServerParty
 from fedforget.text import visible
 from fedforget.wall_clock import utc_now
 
-Losses = Callable[[ServerParty], Sequence[tuple[int, float]]]
+LossesOf = Callable[[ServerParty], Sequence[tuple[int, float]]]
 """A number of clusters and the loss of its model, each; of a server that has a model."""
 
 BEING_CHECKED = Checked(None, "being checked …")
@@ -45,7 +45,7 @@ _TIMES_LAST = 300.0
 
 
 @dataclass(frozen=True)
-class Content:
+class PageContent:
     """A page, and a text that changes with it; a problem if the directory cannot be read now."""
 
     html: str
@@ -68,8 +68,8 @@ class LivePage:
     """
 
     folder: Path
-    kind: Kind
-    losses: Losses | None = None
+    kind: PartyKind
+    losses: LossesOf | None = None
     _since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _state: State | None = None
@@ -78,13 +78,13 @@ class LivePage:
     _centres: Centres | None = None
     _drift: list[DriftRow] = field(default_factory=list)
     _checks: _Checks = field(init=False)
-    _shown: tuple[object, Content] | None = None
+    _shown: tuple[object, PageContent] | None = None
 
     def __post_init__(self) -> None:
         check_readable(self.folder, self.kind)
         self._checks = _Checks(self.folder, self.kind, self.losses)
 
-    def content(self) -> Content:
+    def content(self) -> PageContent:
         """The page now.
 
         Raises
@@ -128,7 +128,7 @@ class LivePage:
 
         threading.Thread(target=watch, name="follow", daemon=True).start()
 
-    def _rendered(self, seen: Seen | None, found: _Found, problem: str) -> Content:
+    def _rendered(self, seen: Seen | None, found: _Found, problem: str) -> PageContent:
         live = {"seen": seen, "stages": STAGES, "drift": self._drift, "since": self._since}
         values = {name: one for name, one in self._values.items() if name != "_key"}
         if "check" in values:
@@ -136,7 +136,7 @@ class LivePage:
         if self.kind == "server":
             values["curve"] = found.curve
         html = page_of(self.kind, values, live)
-        return Content(html, hashlib.sha256(html.encode()).hexdigest()[:32], problem)
+        return PageContent(html, hashlib.sha256(html.encode()).hexdigest()[:32], problem)
 
     def _read_if_changed(self) -> None:
         state, period = state_of(self.folder), int(utc_now().timestamp() / _TIMES_LAST)
@@ -176,7 +176,7 @@ class _Found:
 class _Checks:
     """Audits in a thread of their own, one at a time, of the latest state alone."""
 
-    def __init__(self, folder: Path, kind: Kind, losses: Losses | None) -> None:
+    def __init__(self, folder: Path, kind: PartyKind, losses: LossesOf | None) -> None:
         self._folder, self._kind, self._losses = folder, kind, losses
         self._found: tuple[object, _Found] | None = None
         self._running = threading.Lock()

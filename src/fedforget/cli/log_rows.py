@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-Entry = dict[str, Any]
+LogEntry = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def day_of(time: str) -> str:
     return ""
 
 
-def rounds_of(log: Sequence[Entry]) -> list[RoundRow]:
+def rounds_of(log: Sequence[LogEntry]) -> list[RoundRow]:
     """Committed rounds in their order."""
     rows: list[RoundRow] = []
     keys: dict[str, str] = {}
@@ -88,7 +88,7 @@ def presences(names: Sequence[str], rounds: Sequence[RoundRow]) -> dict[str, Pre
     return found
 
 
-def trouble(log: Sequence[Entry]) -> list[dict[str, Any]]:
+def trouble(log: Sequence[LogEntry]) -> list[dict[str, Any]]:
     """Attempts that failed, and who was found out in those and in committed rounds."""
     rows: list[dict[str, Any]] = []
     for entry in log:
@@ -110,7 +110,7 @@ def trouble(log: Sequence[Entry]) -> list[dict[str, Any]]:
     return rows
 
 
-def epochs_of(log: Sequence[Entry]) -> list[dict[str, Any]]:
+def epochs_of(log: Sequence[LogEntry]) -> list[dict[str, Any]]:
     """Who came and went."""
     rows: list[dict[str, Any]] = []
     before: dict[str, str] = {}

@@ -10,7 +10,8 @@ import typer
 from fedforget import __version__
 from fedforget.cli import bench, client_commands, flower, server_commands
 from fedforget.cli.json_errors import JsonErrors
-from fedforget.cli.schedule_options import At, Every, FirstWait, Full, Log, Number, Tries
+from fedforget.cli.json_option import Json
+from fedforget.cli.schedule_options import At, Every, FirstWait, Full, Log, RoundLimit, Tries
 
 app = typer.Typer(
     cls=JsonErrors,
@@ -82,10 +83,10 @@ def round_(
         str, typer.Option(help="How long to wait for a directory that is in use, such as 10m.")
     ] = "0s",
     tries: Tries = None,
-    rounds: Number = None,
+    rounds: RoundLimit = None,
     first_wait: FirstWait = "1m",
     log: Log = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run one round of the secure sum over directories of this machine, or rounds on a schedule.
 
@@ -167,7 +168,7 @@ def verify(
     ids_as_is: Annotated[
         bool, typer.Option("--ids-as-is", help="Accept ids that could be mistaken for others.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Check a receipt: what it proves, and what it does not. Exit status 0 or 1.
 

@@ -21,7 +21,7 @@ OVERDUE = ("round", "member")
 OVERDUE_AT_A_CLIENT = (*OVERDUE, "request", "import")
 """Requests and imports are known where they are made; no server hears of them."""
 
-Labels = Mapping[str, str]
+SampleLabels = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Gauge:
 
     name: str
     about: str
-    samples: tuple[tuple[Labels, float], ...]
+    samples: tuple[tuple[SampleLabels, float], ...]
 
     def lines(self) -> Iterable[str]:
         if not self.samples:
@@ -128,7 +128,7 @@ def client_metrics(status: Mapping[str, Any], times: ClientTimes, least: int) ->
     ]
 
 
-def _shared(own: Labels, times: Times, kinds: Iterable[str]) -> list[Gauge]:
+def _shared(own: SampleLabels, times: Times, kinds: Iterable[str]) -> list[Gauge]:
     """What both sides have; ``kinds`` are those of things that can be overdue here."""
     last = times.last
     overdue = [one.what for one in times.overdue]
@@ -172,12 +172,12 @@ def _shared(own: Labels, times: Times, kinds: Iterable[str]) -> list[Gauge]:
     ]
 
 
-def _moment(name: str, about: str, own: Labels, moment: Any) -> Gauge:
+def _moment(name: str, about: str, own: SampleLabels, moment: Any) -> Gauge:
     """A moment; nothing where it is unknown."""
     return Gauge(name, about, () if moment is None else ((own, moment.timestamp()),))
 
 
-def _count(name: str, about: str, own: Labels, count: int | None, least: int) -> Gauge:
+def _count(name: str, about: str, own: SampleLabels, count: int | None, least: int) -> Gauge:
     """A number of records or requests; nothing where it is unknown, or too small to be told."""
     hidden = count is None or 0 < count < least
     return Gauge(name, about, () if hidden or count is None else ((own, count),))

@@ -8,12 +8,12 @@ from pathlib import Path
 from fedforget.cli.console import console, messages, plain_errors, safe
 from fedforget.cli.extras import check_extra
 from fedforget.errors import FedforgetError
-from fedforget.parties.reading import Kind
+from fedforget.parties.reading import PartyKind
 
 
 def show_page(
     folder: Path,
-    kind: Kind,
+    kind: PartyKind,
     serve: bool,
     out: Path,
     address: str,
@@ -39,7 +39,7 @@ def show_page(
 
 def _serve(
     folder: Path,
-    kind: Kind,
+    kind: PartyKind,
     address: str,
     port: int,
     wanted: bool,

@@ -22,7 +22,7 @@ Tries = Annotated[
     int | None,
     typer.Option(min=1, help="Most tries for one round; no limit with --every, otherwise one."),
 ]
-Number = Annotated[
+RoundLimit = Annotated[
     int | None, typer.Option(min=1, help="With --every: end after this many rounds.")
 ]
 FirstWait = Annotated[

@@ -24,16 +24,18 @@ from fedforget.cli.federation_options import (
     MinCell,
     MinRecords,
 )
+from fedforget.cli.json_option import Json
 from fedforget.cli.page_options import (
     PORT,
     REPORT,
-    Address,
-    Names,
+    HostNames,
     Out,
+    PageAddress,
     Port,
     Serve,
     Token,
     TokenFile,
+    page_help,
 )
 
 if TYPE_CHECKING:
@@ -48,8 +50,7 @@ _TWO = (
     " the other one reported. With 3 or more, nobody can do that alone."
 )
 
-Folder = Annotated[Path, typer.Argument(help="The server's directory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ServerFolder = Annotated[Path, typer.Argument(help="The server's directory.")]
 
 
 _OPTION = re.compile(r"^draft(?:, line \d+)?: ((?:model|protocol|disclosure)\.(\w+)|\S+)")
@@ -74,7 +75,7 @@ def _check_options(draft: FederationFile) -> None:
 
 @app.command()
 def init(
-    folder: Folder,
+    folder: ServerFolder,
     name: Annotated[str, typer.Option(help="The federation's name.")],
     clusters: Annotated[int, CLUSTERS],
     feature: Annotated[
@@ -267,7 +268,7 @@ def _features_of(path: Path) -> list[tuple[str, float, float]]:
 
 @app.command()
 def enrol(
-    folder: Folder,
+    folder: ServerFolder,
     client: Annotated[
         list[Path] | None, typer.Option(help="Enrolment file of a client; repeat for each.")
     ] = None,
@@ -405,7 +406,7 @@ def write_list(path: Path, document: MembershipDocument) -> None:
 
 @app.command()
 def amend(
-    folder: Folder,
+    folder: ServerFolder,
     clusters: Annotated[int | None, CLUSTERS] = None,
     local_clusters: Annotated[
         int | None, typer.Option(help="Clusters that a client reports.")
@@ -511,7 +512,7 @@ def amend(
 
 @app.command()
 def members(
-    folder: Folder,
+    folder: ServerFolder,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="A file to write the list to.")
     ] = None,
@@ -544,7 +545,7 @@ def members(
 
 @app.command()
 def recover(
-    folder: Folder,
+    folder: ServerFolder,
     clients: Annotated[list[Path], typer.Argument(help="The clients' directories.")],
     as_json: Json = False,
 ) -> None:
@@ -585,7 +586,7 @@ def recover(
 
 @app.command()
 def status(
-    folder: Folder,
+    folder: ServerFolder,
     stale_days: Annotated[
         float, typer.Option(min=0, help="Days after which a missed round is overdue.")
     ] = 7.0,
@@ -611,7 +612,7 @@ def status(
 
 @app.command()
 def model(
-    folder: Folder,
+    folder: ServerFolder,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -640,7 +641,7 @@ def model(
 
 @app.command()
 def choose(
-    folder: Folder,
+    folder: ServerFolder,
     clusters: Annotated[
         str, typer.Option(help="Numbers of clusters: 2:12 for all from 2 to 12, or 3,5,8.")
     ] = "2:12",
@@ -664,7 +665,7 @@ def choose(
 
 
 @app.command()
-def audit(folder: Folder, as_json: Json = False) -> None:
+def audit(folder: ServerFolder, as_json: Json = False) -> None:
     """Recompute the model from the aggregate, and walk the log. Exit status 0 or 1.
 
     Example: `fedforget server audit server/`
@@ -674,26 +675,22 @@ def audit(folder: Folder, as_json: Json = False) -> None:
     audit_server(folder, as_json)
 
 
-@app.command()
+@app.command(
+    help=page_help(
+        "Show the server's page: the round under way, rounds, members, clusters and rules.",
+        "fedforget server page server/ --serve",
+    )
+)
 def page(
-    folder: Folder,
+    folder: ServerFolder,
     serve: Serve = False,
     out: Out = REPORT,
-    address: Address = "127.0.0.1",
+    address: PageAddress = "127.0.0.1",
     port: Port = PORT,
     token: Token = False,
     token_file: TokenFile = None,
-    names: Names = None,
+    names: HostNames = None,
 ) -> None:
-    """Show the server's page: the round under way, rounds, members, clusters and rules.
-
-    With `--serve` the page is live: it follows the directory without being reloaded, even while a
-    round runs, and never locks or changes it. It is served on this machine alone; elsewhere, and
-    with `--token`, a browser needs the token that this command makes. Without `--serve` the page is
-    written to a file, as by `fedforget report`.
-
-    Example: `fedforget server page server/ --serve`
-    """
     from fedforget.cli.page_command import show_page
 
     show_page(folder, "server", serve, out, address, port, token, token_file, names)

@@ -52,7 +52,7 @@ Uri = Annotated[
     ),
 ]
 Sql = Annotated[Path | None, typer.Option(help="The file with the query, for --uri.")]
-Missing = Annotated[
+MissingOption = Annotated[
     str, typer.Option(help="Rows with missing values: refuse them all, or drop such rows.")
 ]
 Fill = Annotated[
@@ -76,7 +76,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "sheet": (Sheet, None),
     "uri": (Uri, None),
     "sql": (Sql, None),
-    "missing": (Missing, "refuse"),
+    "missing": (MissingOption, "refuse"),
     "fill": (Fill, None),
     "ids_as_is": (IdsAsIs, False),
 }

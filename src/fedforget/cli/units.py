@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedforget.cli.console import console, plain_errors, safe, show
 from fedforget.errors import FedforgetError
+from fedforget.runtime.flower.settings import OFFLINE_FLOWER, PROGRESS
 from fedforget.runtime.timetable import DAY, Timetable, duration, time_of_day
 from fedforget.wall_clock import length_in_words
 from fedforget.whole_files import whole_file
@@ -40,11 +41,6 @@ HARDENED = (
 """What no service needs.  MemoryDenyWriteExecute is not here: kernels are compiled in memory."""
 
 ROUND = "fedforget-round"
-OFFLINE = (
-    "FLWR_TELEMETRY_ENABLED=0",
-    "FLWR_DISABLE_UPDATE_CHECK=1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1",
-)
 
 
 @dataclass(frozen=True)
@@ -292,7 +288,7 @@ def _body(
     variables = ["FEDFORGET_CACHE=%C/fedforget"]
     if app is not None:
         variables += [
-            *OFFLINE,
+            *(f"{name}={value}" for name, value in OFFLINE_FLOWER.items()),
             f"FLWR_HOME={app / 'flwr'}",
             f"PATH={wanted.programs}:/usr/bin:/bin",
         ]
@@ -357,7 +353,7 @@ def _calendar(wanted: WantedUnits) -> list[str]:
 
 
 def _logrotate(wanted: WantedUnits, server: Path) -> str:
-    path = str(server / "flower.jsonl").replace("\\", "\\\\").replace('"', '\\"')
+    path = str(server / PROGRESS).replace("\\", "\\\\").replace('"', '\\"')
     return (
         "# What runs over Flower have written down; journald rotates everything else.\n"
         f'"{path}" {{\n'

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 from rich.table import Table
 
+from fedforget.arrays import NamedArrays
 from fedforget.cli.console import listed, safe
 from fedforget.errors import FedforgetError
 from fedforget.parties.folders import writing_private
 
-Columns = dict[str, npt.NDArray[Any]]
 TABLES = (".csv", ".json", ".npz", ".parquet")
 """The endings of tables that commands write."""
 
@@ -73,7 +72,7 @@ def write_table(path: Path, columns: dict[str, Any]) -> None:
         writer(file, {name: np.asarray(column) for name, column in columns.items()})
 
 
-def _csv(file: BinaryIO, columns: Columns) -> None:
+def _csv(file: BinaryIO, columns: NamedArrays) -> None:
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     try:
@@ -84,12 +83,12 @@ def _csv(file: BinaryIO, columns: Columns) -> None:
         text.detach()  # the file is closed by whoever opened it
 
 
-def _json(file: BinaryIO, columns: Columns) -> None:
+def _json(file: BinaryIO, columns: NamedArrays) -> None:
     content = {name: column.tolist() for name, column in columns.items()}
     file.write(json.dumps(content, indent=1, allow_nan=False).encode())
 
 
-def _npz(file: BinaryIO, columns: Columns) -> None:
+def _npz(file: BinaryIO, columns: NamedArrays) -> None:
     import zipfile
 
     # numpy.savez takes the arrays as keyword arguments, and cannot take one that is named "file".
@@ -99,7 +98,7 @@ def _npz(file: BinaryIO, columns: Columns) -> None:
                 np.lib.format.write_array(member, column, allow_pickle=False)
 
 
-def _parquet(file: BinaryIO, columns: Columns) -> None:
+def _parquet(file: BinaryIO, columns: NamedArrays) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

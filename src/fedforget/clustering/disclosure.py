@@ -10,15 +10,13 @@ cluster that is large enough never loses any.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from fedforget.arrays import Floats, Ints, Labels
+from fedforget.arrays import Flags, Floats, Ints, Labels
 from fedforget.clustering.distance import pairwise
 from fedforget.clustering.partition import FixedPoint
-
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _LARGEST_STEP = 2**60

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.arrays import Ints
+from fedforget.arrays import Flags, Ints
 from fedforget.clustering import kernels
 from fedforget.clustering.prf import Keys, Secret, keys_of_integers, keys_of_messages
 
@@ -182,7 +182,7 @@ class IdIndex:
         kernels.index_find(self._low, self._high, self._handles, *keys, out)
         return out
 
-    def put(self, keys: Keys, handles: Ints) -> npt.NDArray[np.bool_]:
+    def put(self, keys: Keys, handles: Ints) -> Flags:
         """Set handles; returns which keys were new (of equal keys, the first is)."""
         self._reserve(self._count + len(keys.low))
         fresh = np.empty(len(keys.low), dtype=np.bool_)

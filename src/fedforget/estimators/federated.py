@@ -29,8 +29,8 @@ from fedforget.constraints import (
     CountPerClient,
     Flag,
     Jobs,
-    Number,
     OrNone,
+    RealNumber,
     checked,
     parse_bounds,
 )
@@ -38,8 +38,6 @@ from fedforget.errors import DataTraceWarning, LatticeOverflowError, UnknownIdEr
 from fedforget.estimators import files
 from fedforget.estimators.base import CentreEstimator
 from fedforget.estimators.parameters import (
-    check_distinct,
-    check_inside,
     check_same_kind,
     check_values,
     column_of,
@@ -49,6 +47,7 @@ from fedforget.estimators.parameters import (
 )
 from fedforget.estimators.paths import ClusterPath, PathModel, numbers_of, path_with
 from fedforget.modelling import path_of, sizes_of
+from fedforget.record_checks import check_distinct, check_inside
 from fedforget.report import Name, Report
 from fedforget.runtime.local import LocalFederation
 from fedforget.runtime.sums import SUMS
@@ -166,7 +165,7 @@ class FederatedKMeans(CentreEstimator):
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         **K_MEANS,
         "scale": Choice(("none", "box")),
-        "step": OrNone(Number(SMALLEST_STEP, 1.0)),
+        "step": OrNone(RealNumber(SMALLEST_STEP, 1.0)),
         "shift": Flag(),
         "clip": Flag(),
         "local_clusters": OrNone(CountPerClient()),
@@ -174,7 +173,7 @@ class FederatedKMeans(CentreEstimator):
         "min_cell": Count(),
         "min_records": Count(),
         "count_step": Count(),
-        "published_step": OrNone(Number(SMALLEST_STEP, 1.0)),
+        "published_step": OrNone(RealNumber(SMALLEST_STEP, 1.0)),
         "aggregation": Choice(tuple(SUMS)),
         "mode": Choice(("exact", "paper")),
         "server_points": Choice(("weighted", "uniform")),

@@ -19,17 +19,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedforget.arrays import Floats
+from fedforget.arrays import Floats, NamedArrays
 from fedforget.digests import Digest
 from fedforget.errors import ModelFileError
 from fedforget.incoming import Npz, parse_json
 from fedforget.whole_files import whole_file
 
 FORMAT = 1
-Arrays = dict[str, npt.NDArray[Any]]
 
 
-def _seal(header: dict[str, Any], arrays: Arrays) -> str:
+def _seal(header: dict[str, Any], arrays: NamedArrays) -> str:
     """A digest of everything in a file.  It finds damage; it does not keep out a forger."""
     digest = Digest("model file").field("header", json.dumps(header, sort_keys=True))
     for name in sorted(arrays):
@@ -37,7 +36,7 @@ def _seal(header: dict[str, Any], arrays: Arrays) -> str:
     return digest.hex()
 
 
-def write(path: str | PathLike[str], header: dict[str, Any], arrays: Arrays) -> None:
+def write(path: str | PathLike[str], header: dict[str, Any], arrays: NamedArrays) -> None:
     """Write a model file, readable by its owner only, replacing an old one in one step."""
     target = Path(path)
     header = json.loads(json.dumps({"format": FORMAT, **header}, allow_nan=False))
@@ -48,7 +47,7 @@ def write(path: str | PathLike[str], header: dict[str, Any], arrays: Arrays) -> 
         np.savez(file, **members)
 
 
-def read(path: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], Arrays]:
+def read(path: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], NamedArrays]:
     """Read a model file of one kind of estimator."""
     with open(path, "rb") as file:
         try:
@@ -103,13 +102,13 @@ def matrix(array: npt.NDArray[Any]) -> Floats:
     return np.ascontiguousarray(array)
 
 
-def feature_names(model: Any) -> Arrays:
+def feature_names(model: Any) -> NamedArrays:
     """The fitted feature names, if there are any, as an array to save."""
     names = getattr(model, "feature_names_in_", None)
     return {} if names is None else {"feature_names": np.asarray(names, dtype=np.str_)}
 
 
-def restore_features(model: Any, arrays: Arrays, n_features: int) -> None:
+def restore_features(model: Any, arrays: NamedArrays, n_features: int) -> None:
     """Set scikit-learn's attributes about the features."""
     model.n_features_in_ = n_features
     if "feature_names" in arrays:

@@ -13,13 +13,13 @@ from fedforget.clustering.ids import IdIndex, Ids, keys_of_ids
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.estimators.base import CentreEstimator
 from fedforget.estimators.parameters import (
-    check_distinct,
     check_same_kind,
     check_values,
     column_of,
     locate,
     refuse_held,
 )
+from fedforget.record_checks import check_distinct
 from fedforget.report import Report, Stopwatch, Verb
 
 

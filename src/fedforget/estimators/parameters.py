@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from numbers import Integral
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 from sklearn.utils import assert_all_finite, check_random_state
 
 from fedforget.arrays import Floats
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import MAX_MAGNITUDE
-from fedforget.clustering.grid import Grid
 from fedforget.clustering.ids import Found, Ids, kind_of, name_some, parse_ids
 from fedforget.clustering.prf import Secret
-from fedforget.errors import DuplicateIdError, OutOfBoundsError, UnknownIdError
+from fedforget.errors import DuplicateIdError, UnknownIdError
+from fedforget.record_checks import all_in_range, check_distinct, check_magnitude, ids_of_rows
 
 
 def root_secret(random_state: Any) -> Secret:
@@ -29,8 +28,9 @@ def root_secret(random_state: Any) -> Secret:
 
 def check_values(X: Floats) -> None:
     """Refuse NaN, infinities, and values whose squared differences could leave float64's range."""
-    if not kernels.all_within(X, MAX_MAGNITUDE):
-        _refuse_values(X)
+    if not all_in_range(X):
+        assert_all_finite(X, input_name="X")
+        check_magnitude(X, "X")
 
 
 def check_measured(X: Floats, row: int, d2: Floats) -> None:
@@ -45,45 +45,9 @@ def check_measured(X: Floats, row: int, d2: Floats) -> None:
         check_values(X)
 
 
-def _refuse_values(X: Floats) -> NoReturn:
-    assert_all_finite(X, input_name="X")
-    row, column = (int(i) for i in np.unravel_index(np.abs(X).argmax(), X.shape))
-    raise ValueError(
-        f"X[{row}, {column}] = {X[row, column].item()!r} is beyond {MAX_MAGNITUDE:g} in magnitude;"
-        f" its square could overflow, so rescale X"
-    )
-
-
-def check_inside(X: Floats, grid: Grid, names: Sequence[str] | None, advice: str) -> None:
-    """Refuse values outside a grid's box, naming the first one's row and column."""
-    outside = grid.outside(X)
-    if outside is None:
-        return
-    row, column, total = outside
-    low, high = grid.bounds[column].tolist()
-    feature = f"column {column}" + (f" ({names[column]!r})" if names is not None else "")
-    raise OutOfBoundsError(
-        f"row {row}, {feature}: {X[row, column].item()!r} is outside the bounds"
-        f" [{low!r}, {high!r}] ({total} such values in all); {advice}"
-    )
-
-
 def column_of(values: Any, n: int, what: str) -> Ids:
     """Ids or names that go with ``n`` rows."""
-    array = parse_ids(values, what)
-    if len(array) != n:
-        raise ValueError(f"{what} has {len(array)} entries for {n} rows of X")
-    return array
-
-
-def check_distinct(ids: Ids, what: str = "ids") -> None:
-    """Refuse ids that occur twice in one call."""
-    if len(ids) < 2 or (ids.dtype.kind == "i" and bool((ids[1:] > ids[:-1]).all())):
-        return
-    distinct, counts = np.unique(ids, return_counts=True)
-    if len(distinct) != len(ids):
-        repeated = distinct[counts > 1]
-        raise DuplicateIdError(f"{what} given more than once: {name_some(repeated)}")
+    return ids_of_rows(values, n, what, "X")
 
 
 def check_same_kind(new: Ids, old: Ids, what: str) -> None:

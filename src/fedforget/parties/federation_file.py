@@ -364,7 +364,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        # TOML's escapes are those of JSON, but that it wants one more character escaped.
+        # TOML's escapes are those of JSON, except that one more character is escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
 

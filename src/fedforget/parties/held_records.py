@@ -19,8 +19,7 @@ from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.configuration import Configuration
-from fedforget.local_clusters import clusters_of as local_clusters_of
-from fedforget.local_clusters import local_kmeans
+from fedforget.local_clusters import local_clusters_of, local_kmeans
 from fedforget.parties.errors import ClientError
 from fedforget.parties.fitting import Misfit, misfit_of, no_clusters, waits
 from fedforget.parties.store import Clusters, EncodedIds, Store, keys_of_stored

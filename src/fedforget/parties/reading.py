@@ -29,11 +29,11 @@ from fedforget.parties.policy import FILE as POLICY
 from fedforget.parties.round_progress import FILE as PROGRESS
 from fedforget.parties.server_party import ServerParty
 
-Kind = Literal["server", "client"]
+PartyKind = Literal["server", "client"]
 _TRIES = 20
 
 
-def kind_of(folder: Path) -> Kind:
+def kind_of(folder: Path) -> PartyKind:
     """Whose directory it is."""
     if (folder / STORES["server"]).is_file():
         return "server"
@@ -45,7 +45,7 @@ def kind_of(folder: Path) -> Kind:
     )
 
 
-def check_readable(folder: Path, kind: Kind) -> None:
+def check_readable(folder: Path, kind: PartyKind) -> None:
     """Refuse a directory that is not of this kind, is unfinished, or is open to others."""
     kind_of(folder)
     check_whose(folder, kind)

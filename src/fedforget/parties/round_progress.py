@@ -46,7 +46,7 @@ class StageProgress(msgspec.Struct, frozen=True):
         return tuple(name for name in self.asked if name not in answered)
 
 
-class Progress(msgspec.Struct, frozen=True):
+class StoredProgress(msgspec.Struct, frozen=True):
     """A round under way; times are seconds since 1970.
 
     Attributes
@@ -89,12 +89,12 @@ class RoundProgress:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._progress = Progress(0, time.time())
+        self._progress = StoredProgress(0, time.time())
 
     @contextmanager
     def shown(self, round_number: int) -> Iterator[RoundProgress]:
         """Show a round in the body of the ``with``."""
-        self._progress = Progress(round_number, time.time())
+        self._progress = StoredProgress(round_number, time.time())
         descriptor = None
         with suppress(OSError):
             descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -169,7 +169,7 @@ def _ended(stages: tuple[StageProgress, ...], now: float) -> tuple[StageProgress
 class Seen(msgspec.Struct, frozen=True):
     """What the file says, and whether the process that wrote it still runs."""
 
-    progress: Progress
+    progress: StoredProgress
     running: bool
 
 
@@ -178,7 +178,7 @@ def read_progress(folder: Path) -> Seen | None:
     running = _is_locked(folder)
     try:
         data = (folder / FILE).read_bytes()
-        return Seen(msgspec.json.decode(data, type=Progress), running)
+        return Seen(msgspec.json.decode(data, type=StoredProgress), running)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError):

@@ -30,7 +30,7 @@ from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import digest_of
 from fedforget.protocol.membership import (
     BEGINNING,
-    Digest,
+    DigestBytes,
     Member,
     Membership,
     Number,
@@ -47,9 +47,9 @@ class Place(Struct, frozen=True):
     """
 
     round: Number = 0
-    link: Digest = BEGINNING
+    link: DigestBytes = BEGINNING
     attempt: Number = 0
-    model: Digest = BEGINNING
+    model: DigestBytes = BEGINNING
     counted: dict[str, int] | None = msgspec.field(default_factory=dict)
 
     @classmethod

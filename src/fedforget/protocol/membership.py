@@ -42,11 +42,11 @@ MAX_NUMBER = 2**53
 MAX_CAPACITY = 2**24
 """Most bins that a list can have room for: a vector for twice as many still fits in memory."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Names = Annotated[tuple[Name, ...], Meta(max_length=MAX_MEMBERS)]
+MemberName = Annotated[str, Meta(min_length=1, max_length=200)]
+Names = Annotated[tuple[MemberName, ...], Meta(max_length=MAX_MEMBERS)]
 Number = Annotated[int, Meta(ge=0, lt=MAX_NUMBER)]
 Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
-Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+DigestBytes = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 Signature = Annotated[bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 FederationId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
@@ -64,7 +64,7 @@ class Member(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     since : the epoch it came with.  Those who came together are in the same sums.
     """
 
-    name: Name
+    name: MemberName
     key: Key
     suspended: bool = False
     since: Number = 0
@@ -90,11 +90,11 @@ class Membership(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
     federation: FederationId
     epoch: Number
-    previous: Digest
-    after: Digest
+    previous: DigestBytes
+    after: DigestBytes
     after_round: Number
     counted: Names
-    dropped: Annotated[tuple[tuple[Name, Number], ...], Meta(max_length=MAX_MEMBERS)]
+    dropped: Annotated[tuple[tuple[MemberName, Number], ...], Meta(max_length=MAX_MEMBERS)]
     former: Names
     parted: Annotated[tuple[Names, ...], Meta(max_length=MAX_MEMBERS)]
     members: Annotated[tuple[Member, ...], Meta(max_length=MAX_MEMBERS)]

@@ -18,10 +18,10 @@ from fedforget.protocol.keys import Identity, PublicKey, digest_of, digest_of_na
 from fedforget.protocol.membership import (
     MAX_MEMBERS,
     SERVER,
-    Digest,
+    DigestBytes,
     FederationId,
     Key,
-    Name,
+    MemberName,
     Names,
     Number,
     Signature,
@@ -34,13 +34,13 @@ SEALED_SHARES_BYTES = 2 * SHARE_BYTES + 16
 
 _DOMAIN = b"fedforget message 2\0"
 
-Kind = Literal["full", "delta"]
+RoundKind = Literal["full", "delta"]
 Share = Annotated[bytes, Meta(min_length=SHARE_BYTES, max_length=SHARE_BYTES)]
 ShareHash = Annotated[bytes, Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 Sealed = Annotated[bytes, Meta(min_length=SEALED_SHARES_BYTES, max_length=SEALED_SHARES_BYTES)]
 Capacity = Annotated[int, Meta(ge=0, lt=2**31)]
 Letters = Annotated[tuple[bytes, ...], Meta(max_length=MAX_MEMBERS)]
-Signatures = Annotated[tuple[tuple[Name, Signature], ...], Meta(max_length=MAX_MEMBERS)]
+Signatures = Annotated[tuple[tuple[MemberName, Signature], ...], Meta(max_length=MAX_MEMBERS)]
 
 
 class Context(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -53,15 +53,15 @@ class Context(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """
 
     federation: FederationId
-    configuration: Digest
-    membership: Digest
+    configuration: DigestBytes
+    membership: DigestBytes
     epoch: Number
-    last: Digest
+    last: DigestBytes
     last_attempt: Number
-    model: Digest
+    model: DigestBytes
     round: Number
     attempt: Number
-    kind: Kind
+    kind: RoundKind
     capacity: Capacity
     salt: Annotated[bytes, Meta(max_length=64)]
     leaving: Names = ()
@@ -77,7 +77,7 @@ class Context(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class LeaveStatement(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A member wants to leave; ``alone`` if it accepts that its histogram then shows."""
 
-    name: Name
+    name: MemberName
     alone: bool
     signature: Signature
 
@@ -106,7 +106,7 @@ class Roster(Struct, frozen=True, array_like=True, tag="roster", forbid_unknown_
 class SealedShares(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Shares of a dealer's seed and masking key, encrypted, with the hash of each."""
 
-    name: Name
+    name: MemberName
     ciphertext: Sealed
     seed_hash: ShareHash
     key_hash: ShareHash
@@ -124,7 +124,7 @@ class Shares(Struct, frozen=True, array_like=True, tag="shares", forbid_unknown_
 
     dealt: Annotated[tuple[SealedShares, ...], Meta(max_length=MAX_MEMBERS)]
     own_hash: ShareHash
-    seed_digest: Digest
+    seed_digest: DigestBytes
 
 
 class Delivery(Struct, frozen=True, array_like=True, tag="delivery", forbid_unknown_fields=True):
@@ -149,7 +149,7 @@ class Masked(Struct, frozen=True, array_like=True, tag="masked", forbid_unknown_
 
     masked_vector: bytes
     unreadable: Names
-    received: Digest
+    received: DigestBytes
 
 
 class Survivors(Struct, frozen=True, array_like=True, tag="survivors", forbid_unknown_fields=True):
@@ -174,8 +174,8 @@ class Unmask(Struct, frozen=True, array_like=True, tag="unmask", forbid_unknown_
 class Reveal(Struct, frozen=True, array_like=True, tag="reveal", forbid_unknown_fields=True):
     """Shares of the survivors' self-masks and of the masking keys of those who vanished."""
 
-    seeds: Annotated[tuple[tuple[Name, Share], ...], Meta(max_length=MAX_MEMBERS)]
-    keys: Annotated[tuple[tuple[Name, Share], ...], Meta(max_length=MAX_MEMBERS)]
+    seeds: Annotated[tuple[tuple[MemberName, Share], ...], Meta(max_length=MAX_MEMBERS)]
+    keys: Annotated[tuple[tuple[MemberName, Share], ...], Meta(max_length=MAX_MEMBERS)]
 
 
 class Notice(Struct, frozen=True, array_like=True, tag="notice", forbid_unknown_fields=True):
@@ -194,9 +194,9 @@ class Notice(Struct, frozen=True, array_like=True, tag="notice", forbid_unknown_
 
     survivors: Names
     left: Names
-    counted: Annotated[tuple[tuple[Name, Number], ...], Meta(max_length=MAX_MEMBERS)]
-    view: Digest
-    model: Digest
+    counted: Annotated[tuple[tuple[MemberName, Number], ...], Meta(max_length=MAX_MEMBERS)]
+    view: DigestBytes
+    model: DigestBytes
     time: Number
     consents: Signatures
 
@@ -219,7 +219,7 @@ class Who(Struct, frozen=True, array_like=True, tag="who", forbid_unknown_fields
     """The server asks who is there; it says which list and which commit it knows itself."""
 
     federation: FederationId
-    configuration: Digest
+    configuration: DigestBytes
     nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
     epoch: Number
     round: Number
@@ -228,7 +228,7 @@ class Who(Struct, frozen=True, array_like=True, tag="who", forbid_unknown_fields
 class SignedSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Survivors that a client has signed since the last commit, with a list, and who leaves."""
 
-    membership: Digest
+    membership: DigestBytes
     alive: Names
     left: Names
 
@@ -243,11 +243,11 @@ class Present(Struct, frozen=True, array_like=True, tag="present", forbid_unknow
 
     federation: FederationId
     nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
-    name: Name
-    membership: Digest
+    name: MemberName
+    membership: DigestBytes
     epoch: Number
     round: Number
-    link: Digest
+    link: DigestBytes
     seen: Number
     needs_full: bool
     leaving: LeaveStatement | None

@@ -17,7 +17,7 @@ from fedforget.protocol.errors import (
 from fedforget.protocol.graph import Policy
 from fedforget.protocol.keys import AgreementKey
 from fedforget.protocol.membership import Membership
-from fedforget.protocol.messages import Advertise, Kind
+from fedforget.protocol.messages import Advertise, RoundKind
 
 Counted = Mapping[str, int]
 """Whom the model counts, each with the last round that counted it."""
@@ -77,7 +77,7 @@ class Requirements:
 
 
 def requirements(
-    kind: Kind, membership: Membership, counted: Counted, policy: Policy
+    kind: RoundKind, membership: Membership, counted: Counted, policy: Policy
 ) -> Requirements:
     """What a round asks for, or why there can be none of this kind."""
     n = len(membership)

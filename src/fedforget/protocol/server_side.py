@@ -55,7 +55,6 @@ from fedforget.protocol.messages import (
     Consent,
     Context,
     Delivery,
-    Kind,
     LeaveStatement,
     Letter,
     Masked,
@@ -65,6 +64,7 @@ from fedforget.protocol.messages import (
     Present,
     Reveal,
     Roster,
+    RoundKind,
     SealedShares,
     Shares,
     Survivors,
@@ -232,7 +232,7 @@ class ServerSide:
 
     # -- opening -------------------------------------------------------------------------------
 
-    def kind_needed(self) -> Kind:
+    def kind_needed(self) -> RoundKind:
         """The kind of round that comes next, if nobody asks for another one.
 
         A full round comes by itself only where a list has brought or dropped somebody, at the
@@ -253,7 +253,7 @@ class ServerSide:
             return "full" if everyone and not blocked else "delta"
         return "delta"
 
-    def open(self, kind: Kind) -> list[Outgoing]:
+    def open(self, kind: RoundKind) -> list[Outgoing]:
         """Begin an attempt at the next round; one under way is abandoned."""
         if kind == "delta" and self.ledger.full_due:
             raise RoundAbortedError(
@@ -265,7 +265,7 @@ class ServerSide:
         capacity = full if kind == "full" else min(self.federation.first_capacity, 2 * full)
         return self._open_attempt(kind, capacity)
 
-    def _open_attempt(self, kind: Kind, capacity: int) -> list[Outgoing]:
+    def _open_attempt(self, kind: RoundKind, capacity: int) -> list[Outgoing]:
         self.stage = Idle()
         place = self.ledger.place
         try:

@@ -21,9 +21,9 @@ from fedforget.protocol.messages import (
     Body,
     Consent,
     Context,
-    Kind,
     Masked,
     Reveal,
+    RoundKind,
     Shares,
     view_of,
 )
@@ -60,7 +60,7 @@ class ServerLedger(Struct, frozen=True):
 class RoundResult:
     """What a round found out: the sum of the survivors' histograms, or of their changes."""
 
-    kind: Kind
+    kind: RoundKind
     survivors: tuple[str, ...]
     left: tuple[str, ...]
     total: Histogram

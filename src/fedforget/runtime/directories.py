@@ -17,13 +17,13 @@ from fedforget.parties.folders import FolderInUseError
 from fedforget.parties.round_progress import RoundProgress
 from fedforget.parties.server_party import ServerParty, open_server
 from fedforget.protocol.errors import ProtocolError
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.messages import RoundKind
 from fedforget.protocol.server_stages import Outgoing
 from fedforget.runtime.driver import (
     NOBODY,
     Committed,
     Onlooker,
-    Watch,
+    OnStage,
     ask_everybody,
     drive,
 )
@@ -121,8 +121,8 @@ class RoundFailedError(RoundError):
 def run(
     server_folder: Path,
     client_folders: Sequence[Path],
-    kind: Kind | None = None,
-    watch: Watch = lambda stage: None,
+    kind: RoundKind | None = None,
+    watch: OnStage = lambda stage: None,
     *,
     wait: float = 0.0,
     spare: bool = False,
@@ -231,7 +231,7 @@ def _opened(
     client_folders: Sequence[Path],
     wait: float = 0.0,
     unable: dict[str, Exception] | None = None,
-    watch: Watch = lambda stage: None,
+    watch: OnStage = lambda stage: None,
 ) -> Iterator[tuple[ServerParty, dict[str, ClientParty]]]:
     """Open all directories.
 

@@ -15,9 +15,9 @@ from fedforget.parties.folders import LOCK, FolderInUseError, locked
 from fedforget.parties.server_party import open_server
 from fedforget.parties.times import last_commit_of
 from fedforget.protocol.errors import RoundAbortedError
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.messages import RoundKind
 from fedforget.runtime.directories import RoundError, RoundFailedError, run
-from fedforget.runtime.driver import Watch
+from fedforget.runtime.driver import OnStage
 from fedforget.runtime.schedule import Need, RoundOutcome
 
 _PASSING = (ATTEMPTS, LOCK)
@@ -39,14 +39,18 @@ class DirectoryRounds:
     sees_everybody = True
 
     def __init__(
-        self, server: Path, clients: Sequence[Path], kind: Kind | None = None, wait: float = 0.0
+        self,
+        server: Path,
+        clients: Sequence[Path],
+        kind: RoundKind | None = None,
+        wait: float = 0.0,
     ) -> None:
         self._server = server
         self._clients = tuple(clients)
-        self._kind: Kind | None = kind
+        self._kind: RoundKind | None = kind
         self._wait = wait
 
-    def attempt(self, watch: Watch) -> RoundOutcome:
+    def attempt(self, watch: OnStage) -> RoundOutcome:
         try:
             result = run(
                 self._server, self._clients, self._kind, watch, wait=self._wait, spare=True

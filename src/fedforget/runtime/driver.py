@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedforget.protocol.errors import Finding, ProtocolError, RoundAbortedError
-from fedforget.protocol.messages import Kind, Letter, Present
+from fedforget.protocol.messages import Letter, Present, RoundKind
 from fedforget.protocol.recovery import highest_attempt
 from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Decided, Outgoing, RoundResult
 from fedforget.report import Traffic
 
-Watch = Callable[[str], None]
+OnStage = Callable[[str], None]
 """Called with each stage as it begins."""
 
 
@@ -131,9 +131,9 @@ def _sender_of(answer: bytes) -> str:
 
 def drive(
     host: Host,
-    kind: Kind | None,
+    kind: RoundKind | None,
     carrier: Carrier,
-    watch: Watch = lambda stage: None,
+    watch: OnStage = lambda stage: None,
     *,
     ask: bool = True,
     onlooker: Onlooker = NOBODY,
@@ -156,7 +156,7 @@ def drive(
         ask_everybody(server, carrier, traffic, onlooker=onlooker)
         traffic.seconds["who"] = time.perf_counter() - begin
     _catch_up(server, carrier, traffic, onlooker)
-    chosen: Kind = kind or server.kind_needed()
+    chosen: RoundKind = kind or server.kind_needed()
     first = highest_attempt(server.ledger.attempt, server.present.values()) + 1
     for _ in range(len(server.membership)):
         try:
@@ -201,7 +201,12 @@ def _catch_up(server: ServerSide, carrier: Carrier, traffic: Traffic, onlooker: 
 
 
 def _attempt(
-    host: Host, kind: Kind, carrier: Carrier, watch: Watch, traffic: Traffic, onlooker: Onlooker
+    host: Host,
+    kind: RoundKind,
+    carrier: Carrier,
+    watch: OnStage,
+    traffic: Traffic,
+    onlooker: Onlooker,
 ) -> None:
     """From the opening to a sum; capacity may grow on the way."""
     server = host.protocol

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedforget.protocol.client_side import ClientSide
 from fedforget.protocol.errors import ProtocolError, RoundAbortedError
-from fedforget.protocol.messages import Kind
+from fedforget.protocol.messages import RoundKind
 from fedforget.protocol.server_side import ServerSide
 from fedforget.protocol.server_stages import Outgoing, RoundResult
 from fedforget.report import Traffic
@@ -52,7 +52,7 @@ class InProcess:
 def run_round(
     server: ServerSide,
     clients: Mapping[str, ClientSide],
-    kind: Kind | None,
+    kind: RoundKind | None,
     model_of: Callable[[RoundResult], bytes],
 ) -> Traffic:
     """Open a round, carry every message, and commit.

@@ -22,7 +22,7 @@ from random import Random
 from typing import Any, Protocol
 
 from fedforget.errors import FedforgetError
-from fedforget.runtime.driver import Watch
+from fedforget.runtime.driver import OnStage
 from fedforget.runtime.timetable import Timetable
 from fedforget.wall_clock import Clock, stamp, using
 
@@ -61,7 +61,7 @@ class Rounds(Protocol):
     sees_everybody: bool
     """Whether :meth:`standing` changes when any member has changed something."""
 
-    def attempt(self, watch: Watch) -> RoundOutcome:
+    def attempt(self, watch: OnStage) -> RoundOutcome:
         """Run one round, or say why there is none; what ``watch`` raises is raised."""
 
     def standing(self) -> object:
@@ -129,7 +129,7 @@ class Ending:
         return {Need.NOTHING: 0, Need.TIME: 3, Need.MEMBER: 3, Need.PERSON: 4}[self.behind]
 
 
-Earlier = Callable[[datetime, datetime], datetime]
+EarlierMoment = Callable[[datetime, datetime], datetime]
 """The moment to wait for, given that moment as it was computed and the time of now."""
 
 Tell = Callable[[dict[str, Any]], None]
@@ -274,7 +274,7 @@ class Schedule:
     def _not_beyond(self, due: datetime, now: datetime) -> datetime:
         return due if self._timetable is None else self._timetable.not_beyond(due, now)
 
-    def _sleep_until(self, moment: datetime, earlier: Earlier) -> datetime | None:
+    def _sleep_until(self, moment: datetime, earlier: EarlierMoment) -> datetime | None:
         """The moment that has come; None if somebody asked for an end meanwhile.
 
         ``earlier`` corrects the moment where the clock was set back: nobody waits a year because
@@ -294,6 +294,6 @@ class Schedule:
         self._tell({"event": event, "time": stamp(self._clock.now()), **fields})
 
 
-def _within(pause: timedelta) -> Earlier:
+def _within(pause: timedelta) -> EarlierMoment:
     """No later than a pause from now."""
     return lambda moment, now: min(moment, now + pause)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from fedforget.lazy import names_from
 
 if TYPE_CHECKING:
+    from fedforget.arrays import Elements
     from fedforget.scma.codec import Cause, Codec, DecodeError, add, next_capacity
     from fedforget.scma.kernels import PRIME
-    from fedforget.scma.polynomials import Elements, minus
+    from fedforget.scma.polynomials import minus
 else:
     # They load numba and python-flint.
     __getattr__ = names_from(
@@ -19,7 +20,7 @@ else:
             "Cause": "fedforget.scma.codec",
             "Codec": "fedforget.scma.codec",
             "DecodeError": "fedforget.scma.codec",
-            "Elements": "fedforget.scma.polynomials",
+            "Elements": "fedforget.arrays",
             "add": "fedforget.scma.codec",
             "minus": "fedforget.scma.polynomials",
             "next_capacity": "fedforget.scma.codec",

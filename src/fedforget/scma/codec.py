@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedforget.arrays import Elements, Ints
 from fedforget.digests import Digest
 from fedforget.errors import FedforgetError
 from fedforget.scma import kernels
 from fedforget.scma.kernels import PRIME
-from fedforget.scma.layout import Ints, Layout, checked_levels
-from fedforget.scma.polynomials import Elements, PointTree
+from fedforget.scma.layout import Layout, checked_levels
+from fedforget.scma.polynomials import PointTree
 from fedforget.scma.polynomials import add as add_residues
 from fedforget.scma.recurrences import TransposedVandermonde, minimal_polynomial
 from fedforget.scma.roots import DoesNotSplitError, roots
@@ -189,9 +190,7 @@ class Codec:
         ]
         return np.concatenate(parts)
 
-    def _checked_multiset(
-        self, bins: npt.ArrayLike, counts: npt.ArrayLike
-    ) -> tuple[Ints, npt.NDArray[np.int64]]:
+    def _checked_multiset(self, bins: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[Ints, Ints]:
         levels = self._layout.levels
         rows, numbers = np.asarray(bins), np.asarray(counts)
         if numbers.shape == (0,) and rows.shape in ((0,), (0, levels.size)):
@@ -242,7 +241,7 @@ class Codec:
 
     # -- decoding ------------------------------------------------------------------------------
 
-    def decode(self, vector: npt.ArrayLike) -> tuple[Ints, npt.NDArray[np.int64]]:
+    def decode(self, vector: npt.ArrayLike) -> tuple[Ints, Ints]:
         """The multiset whose encoding, or sum of encodings, this is.
 
         Returns
@@ -300,7 +299,7 @@ class Codec:
         sums = vector[self._n_syndromes : -_N_CHECKS].reshape(-1, self._n_sums)
         return vector[: self._n_syndromes], sums, vector[-_N_CHECKS:]
 
-    def _counts(self, weights: Elements) -> npt.NDArray[np.int64]:
+    def _counts(self, weights: Elements) -> Ints:
         negative = weights > np.uint64(PRIME // 2)
         counts = np.where(negative, weights - np.uint64(PRIME), weights).view(np.int64)
         least = -self.max_count if self.signed else 1
@@ -394,7 +393,7 @@ def _corrupted(reason: str) -> DecodeError:
     return DecodeError(Cause.CORRUPTED, f"not a sum of encodings by this code: {reason}")
 
 
-def _residues(counts: npt.NDArray[np.int64]) -> Elements:
+def _residues(counts: Ints) -> Elements:
     """Signed counts as plain residues."""
     return np.where(counts < 0, counts + PRIME, counts).astype(np.uint64)
 

@@ -6,12 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedforget.arrays import Elements, Flags, Ints
 from fedforget.scma import kernels
-from fedforget.scma.polynomials import Elements
-
-Ints = npt.NDArray[np.int64]
 
 HEAD_BITS = 60
 WORD_BITS = 61
@@ -53,7 +50,7 @@ class Layout:
         )
         return words
 
-    def bins(self, words: Elements) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def bins(self, words: Elements) -> tuple[Ints, Flags]:
         """The bins with these heads and words, and which of them lie on the grid."""
         fit = np.all(words >> self._widths.astype(np.uint64) == 0, axis=1)
         fitting = np.where(fit[:, np.newaxis], words, np.uint64(0))
@@ -77,7 +74,7 @@ class Layout:
             words[row] = [index >> shift & ((1 << width) - 1) for shift, width in cuts]
         return words
 
-    def _bins_of_wide(self, words: Elements) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def _bins_of_wide(self, words: Elements) -> tuple[Ints, Flags]:
         bins = np.empty((len(words), self.levels.size), dtype=np.int64)
         on_grid = np.empty(len(words), dtype=np.bool_)
         for row, parts in enumerate(words.tolist()):

@@ -9,15 +9,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from fedforget.arrays import Elements
 from fedforget.scma import kernels
 from fedforget.scma.kernels import PRIME
-
-Elements = npt.NDArray[np.uint64]
-
-ZERO = np.uint64(0)
-ONE = np.uint64(2**64 % PRIME)
+from fedforget.scma.kernels.field import ONE
 
 _SCHOOL = 48
 """Terms below which the school's product is faster than transforms."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import flint
 import numpy as np
-import numpy.typing as npt
 
+from fedforget.arrays import Elements, Flags
 from fedforget.scma import kernels
 from fedforget.scma.kernels import PRIME
-from fedforget.scma.polynomials import Elements, PointTree, derivative, product
+from fedforget.scma.polynomials import PointTree, derivative, product
 
 _QUADRATIC = 30_000
 """Terms up to which Berlekamp–Massey is faster than python-flint's half-gcd."""
@@ -62,7 +62,7 @@ class TransposedVandermonde:
             derivatives = self._tree.values(derivative(polynomial))
         self._scales: Elements = kernels.inverses(derivatives)
 
-    def solve(self, sums: Elements) -> tuple[Elements, npt.NDArray[np.bool_]]:
+    def solve(self, sums: Elements) -> tuple[Elements, Flags]:
         """Solve for each row of sums; returns the rows of y, and which rows fit every equation."""
         n = self.points.size
         if n <= _SCHOOL:

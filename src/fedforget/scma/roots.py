@@ -18,12 +18,11 @@ from collections.abc import Iterator
 import flint
 import numpy as np
 
+from fedforget.arrays import Elements
 from fedforget.scma import kernels
 from fedforget.scma.kernels import ORDER, PRIME
+from fedforget.scma.kernels.field import ONE, ZERO
 from fedforget.scma.polynomials import (
-    ONE,
-    ZERO,
-    Elements,
     PointTree,
     add,
     derivative,

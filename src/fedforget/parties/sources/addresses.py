@@ -13,9 +13,9 @@ from urllib.parse import unquote
 
 from fedforget.parties.sources.reader import TableError
 
-Kind = Literal["postgresql", "sqlite", "duckdb"]
+DatabaseKind = Literal["postgresql", "sqlite", "duckdb"]
 
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, DatabaseKind] = {
     "postgresql": "postgresql",
     "postgres": "postgresql",
     "sqlite": "sqlite",
@@ -44,7 +44,7 @@ class Address:
     file : the path of a database that is a file.
     """
 
-    kind: Kind
+    kind: DatabaseKind
     uri: str = field(repr=False)
     name: str
     file: str | None = None

@@ -39,7 +39,7 @@ _MASKED = ("nullable-integer", "nullable-boolean", "nullable-float")
 _NOT_A_TABLE = "its obs is not a table; write it again with a current anndata"
 _NO_NAMES = "its obs lacks the names of the cells; write it again with a current anndata"
 
-Rows = Callable[[int, int], Floats]
+ReadRows = Callable[[int, int], Floats]
 """Values of the rows from one number to another, one column per feature."""
 
 
@@ -119,7 +119,7 @@ class AnnDataReader(Reader):
 
     # -- values ------------------------------------------------------------------------------------
 
-    def _values(self, file: Any, n: int) -> tuple[Rows, int]:
+    def _values(self, file: Any, n: int) -> tuple[ReadRows, int]:
         """How rows are read, and how many columns have to be read for it."""
         part, first = self._part or self._guessed(file), None
         found = _FIRST.fullmatch(part)
@@ -146,7 +146,7 @@ class AnnDataReader(Reader):
             f" {', '.join(_parts(file))}; nothing was imported"
         )
 
-    def _table(self, group: Any, what: str, n: int) -> tuple[Rows, int]:
+    def _table(self, group: Any, what: str, n: int) -> tuple[ReadRows, int]:
         """Columns of a table, matched by their names."""
         self._places(_columns(group), what)
         columns = [(name, group[name]) for name in self.wanted.features]
@@ -171,7 +171,7 @@ class AnnDataReader(Reader):
             raise self._no_numbers(what, "categories" if kind == "categorical" else kind)
         return self._numbers(what, column[first:last])
 
-    def _matrix(self, file: Any, part: str, first: int | None, n: int) -> tuple[Rows, int]:
+    def _matrix(self, file: Any, part: str, first: int | None, n: int) -> tuple[ReadRows, int]:
         matrix = file[part]
         kind = _encoding(matrix)
         if kind == "dataframe":
@@ -212,7 +212,7 @@ class AnnDataReader(Reader):
             )
         return list(range(d))
 
-    def _sparse_rows(self, matrix: Any, part: str, places: list[int], width: int) -> Rows:
+    def _sparse_rows(self, matrix: Any, part: str, places: list[int], width: int) -> ReadRows:
         starts = matrix["indptr"][:].astype(np.int64)
         column_of = np.full(width, -1, dtype=np.int64)
         column_of[places] = np.arange(len(places))
@@ -229,7 +229,7 @@ class AnnDataReader(Reader):
 
         return rows
 
-    def _sparse_columns(self, matrix: Any, part: str, places: list[int], n: int) -> Rows:
+    def _sparse_columns(self, matrix: Any, part: str, places: list[int], n: int) -> ReadRows:
         """Rows cannot be cut out of columns: the features are read whole, and nothing else is."""
         starts = matrix["indptr"][:].astype(np.int64)
         everything = np.zeros((n, len(places)))

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from fedforget.arrays import Floats
-
-Rows = npt.NDArray[np.bool_]
+from fedforget.arrays import Flags, Floats
 
 
 class MissingValues:
@@ -36,7 +33,7 @@ class MissingValues:
         self.refused = 0
         self.dropped = 0
 
-    def settle(self, values: Floats) -> Rows | None:
+    def settle(self, values: Floats) -> Flags | None:
         """Fill what is to be filled; the rows that stay, None if all do.
 
         OUT: ``values``.
@@ -50,7 +47,7 @@ class MissingValues:
             values[holes[:, column], column] = constant
             filled[:, column] = holes[:, column]
         holes &= ~filled
-        rows: Rows = np.asarray(holes.any(axis=1))
+        rows: Flags = np.asarray(holes.any(axis=1))
         self._filled += filled[~rows].sum(axis=0)
         if not rows.any():
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Missing = Literal["refuse", "drop"]
+MissingPolicy = Literal["refuse", "drop"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,6 @@ class SourceOptions:
     features: str | None = None
     uri: str | None = None
     sql: Path | None = None
-    missing: Missing = "refuse"
+    missing: MissingPolicy = "refuse"
     fill: Mapping[str, float] = field(default_factory=dict)
     ids_as_is: bool = False

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from fedforget.errors import FedforgetError
+from fedforget.runtime.flower.settings import OFFLINE_FLOWER
 from fedforget.whole_files import whole_file
 
 START_SECONDS = 60.0
@@ -34,9 +35,7 @@ STOP_SECONDS = 10.0
 HEARTBEAT_SECONDS = 60.0
 
 OFFLINE = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    **OFFLINE_FLOWER,
     "RAY_USAGE_STATS_ENABLED": "0",
     # Without this Ray takes the machine's outer address, and listens on all of them.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

@@ -24,15 +24,15 @@ from fedforget.parties.attempts import note_failure
 from fedforget.parties.folders import FolderInUseError, locked
 from fedforget.parties.server_party import open_server
 from fedforget.parties.times import last_commit_of
-from fedforget.protocol.messages import Kind
-from fedforget.runtime.driver import Watch
+from fedforget.protocol.messages import RoundKind
+from fedforget.runtime.directories import LOOK_AGAIN_SECONDS
+from fedforget.runtime.driver import OnStage
 from fedforget.runtime.flower.network import OFFLINE, NetworkError
 from fedforget.runtime.flower.patience import patiently
 from fedforget.runtime.flower.simulation import NoCommitError, run_once
 from fedforget.runtime.schedule import Need, RoundOutcome
 from fedforget.wall_clock import present_clock
 
-LOOK_AGAIN_SECONDS = 2.0
 COMMAND_SECONDS = 120.0
 
 
@@ -104,14 +104,19 @@ class FlowerRounds:
     sees_everybody = False
 
     def __init__(
-        self, app: Path, server: Path, superlink: str, kind: Kind | None = None, wait: float = 0.0
+        self,
+        app: Path,
+        server: Path,
+        superlink: str,
+        kind: RoundKind | None = None,
+        wait: float = 0.0,
     ) -> None:
         self._server = server
         self._link = SuperLink(app, superlink)
         self._kind = kind
         self._wait = wait
 
-    def attempt(self, watch: Watch) -> RoundOutcome:
+    def attempt(self, watch: OnStage) -> RoundOutcome:
         try:
             self._wait_for_the_directory(watch)
             before = self._round()
@@ -161,7 +166,7 @@ class FlowerRounds:
         names = ("round", "kind", "participants", "model")
         return {name: body[name] for name in names}
 
-    def _wait_for_the_directory(self, watch: Watch) -> None:
+    def _wait_for_the_directory(self, watch: OnStage) -> None:
         clock = present_clock()
         end = clock.now() + timedelta(seconds=self._wait)
         while True:

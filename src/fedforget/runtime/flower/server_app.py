@@ -35,15 +35,15 @@ from fedforget.protocol.errors import (
     ProtocolError,
     RoundAbortedError,
 )
-from fedforget.protocol.messages import Kind, Present
+from fedforget.protocol.messages import Present, RoundKind
 from fedforget.protocol.server_stages import Outgoing
 from fedforget.runtime.directories import summary
 from fedforget.runtime.driver import NOBODY, Onlooker, ask_everybody, drive
 from fedforget.runtime.flower.envelope import RunKey
 from fedforget.runtime.flower.patience import patiently
 from fedforget.runtime.flower.replies import Answered, Refused, Reply, Taken, parse, shown
+from fedforget.runtime.flower.settings import PROGRESS
 
-PROGRESS = "flower.jsonl"
 FIRST_POLL_SECONDS, POLL_SECONDS = 0.03, 0.3
 """Replies are looked for after the first of these, and then less and less often."""
 ASK_AGAIN_SECONDS = 3600.0
@@ -55,7 +55,7 @@ _FLOWERS_ERRORS = {
     if isinstance(code, int)
 }
 
-KINDS: dict[str, Kind | None] = {"full": "full", "delta": "delta", "as-needed": None}
+KINDS: dict[str, RoundKind | None] = {"full": "full", "delta": "delta", "as-needed": None}
 
 app = ServerApp()
 
@@ -93,7 +93,7 @@ class RunConfig:
     folder: Path
     rounds: int
     pause: float
-    kind: Kind | None
+    kind: RoundKind | None
     recover: bool
 
     @classmethod
@@ -181,7 +181,7 @@ def _run(grid: Grid, config: RunConfig, progress: RunProgress, advice: list[str]
             post.keep(server, kind)
 
 
-def _round(server: ServerParty, post: Post, kind: Kind, progress: RunProgress) -> None:
+def _round(server: ServerParty, post: Post, kind: RoundKind, progress: RunProgress) -> None:
     def watch(stage: str) -> None:
         _tell_stage(server, progress, stage)
 
@@ -246,7 +246,7 @@ def _ask(server: ServerParty, post: Post, progress: RunProgress) -> None:
     post.bind(ask_everybody(protocol, post, known=known, onlooker=post.onlooker))
 
 
-def _advice(server: ServerParty, post: Post, kind: Kind) -> list[str]:
+def _advice(server: ServerParty, post: Post, kind: RoundKind) -> list[str]:
     """What a person should do, by what members have said."""
     protocol = server.protocol
     asking = {name for name, one in protocol.present.items() if one.needs_full}
@@ -315,7 +315,7 @@ class Post:
             self.keep_nobody()
         return {name: one for name, one in self._known.items() if name in self._nodes}
 
-    def keep(self, server: ServerParty, kind: Kind) -> None:
+    def keep(self, server: ServerParty, kind: RoundKind) -> None:
         """Remember what members have said, for the next round of this run."""
         # Whoever needed a full round has had it: such a round has everybody in it.
         self._known = {

@@ -15,12 +15,12 @@ from fedforget import __version__
 from fedforget.arrays import Floats, Ints
 from fedforget.parties.client_party import open_client
 from fedforget.parties.disclosure import DEFAULT
-from fedforget.runtime.driver import Watch
+from fedforget.runtime.driver import OnStage
 from fedforget.runtime.flower.app_folder import write_app
 from fedforget.runtime.flower.network import Network, NetworkError
+from fedforget.runtime.flower.settings import PROGRESS
 from fedforget.runtime.flower.trial import make_federation
 
-PROGRESS = "flower.jsonl"
 STALLED_SECONDS = 600.0
 
 
@@ -53,7 +53,7 @@ def simulate(
     forget: int,
     seed: int = 0,
     disclosure: str = DEFAULT,
-    watch: Watch = lambda what: None,
+    watch: OnStage = lambda what: None,
 ) -> list[dict[str, Any]]:
     """Set clients up in ``root``, and run rounds; the first is full, later ones are deltas.
 
@@ -108,7 +108,7 @@ def run_once(
     network: RunStarter,
     server: Path,
     nodes: int | None,
-    watch: Watch = lambda what: None,
+    watch: OnStage = lambda what: None,
     **config: Any,
 ) -> dict[str, Any]:
     """One run of one round, followed by what the ServerApp writes into the server's directory.
