@@ -82,6 +82,7 @@ CLUSTERING_KERNELS = [
     {"tiles"},
     {"distance"},
     {"race", "lattice", "candidates"},
+    {"greedy"},
 ]
 SCMA_KERNELS = [{"field"}, {"transforms", "school", "words"}, {"tree", "roots"}]
 REPLAY = [

@@ -29,6 +29,7 @@ from fedforget.constraints import (
     OrNone,
     RealNumber,
     checked,
+    checked_among,
     parse_bounds,
 )
 
@@ -97,7 +98,8 @@ def test_a_number_is_allowed_exactly_in_its_range(low: float, width: float, valu
 
 def test_only_what_was_given_is_checked() -> None:
     table: dict[str, Constraint] = {"a": Count(), "b": Flag()}
-    assert checked(table, b=True, random_state=object()) == {"b": True}
+    assert checked(table, b=True) == {"b": True}
+    assert checked_among(table, {"b": True, "random_state": object()}) == {"b": True}
 
 
 def test_a_misspelt_parameter_is_not_left_out() -> None:

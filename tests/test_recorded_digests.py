@@ -1,8 +1,7 @@
 """Models are what they were: digests recorded once, of everything that a user may have stored.
 
 ``python tests/test_recorded_digests.py`` prints the digests of the code as it is.  They may change
-only on purpose, with an entry in the changelog.  The numbers that go in are bytes of SHAKE-256, so
-that they depend on no generator's version.
+only on purpose, with an entry in the changelog.  Directories: ``tests/parties``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -29,27 +27,11 @@ from fedforget.clustering.lattice_kmeans import (
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.digests import Digest
-from fedforget.parties.client_party import open_client
 from fedforget.scma import Codec, add
-from parties.party_world import BOUNDS, World, federation_file
+from fixed_numbers import integers, units
 
 RECORDED = Path(__file__).with_name("recorded_digests.json")
 SEED = Secret(bytes(range(16)))
-LOWS, WIDTHS = np.array(BOUNDS)[:, 0], np.diff(BOUNDS).ravel()
-
-
-def integers(name: str, top: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Integers from 0 to below ``top``, a function of the name."""
-    n = int(np.prod(shape))
-    words = np.frombuffer(hashlib.shake_256(name.encode()).digest(8 * n), dtype="<u8")
-    return (words % np.uint64(top)).astype(np.int64).reshape(shape)
-
-
-def units(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers in [0, 1) in a few lumps, so that clusters exist and labels move."""
-    centres = integers(f"{name} centres", 2**20, (5, shape[1])) / 2**20
-    spread = integers(f"{name} spread", 2**20, shape) / 2**20 - 0.5
-    return np.clip(centres[np.arange(shape[0]) % 5] + 0.6 * spread, 0.0, 1.0 - 2**-20)
 
 
 # -- the estimators --------------------------------------------------------------------------------
@@ -181,25 +163,6 @@ def replay(kind: str, n: int, d: int, k: int, top: int) -> Iterator[tuple[str, s
     assert replayed > 12, "hardly anything was replayed"
 
 
-# -- directories -----------------------------------------------------------------------------------
-
-
-def directories(**options: object) -> Iterator[tuple[str, str]]:
-    """Clients in directories: what each has stored, and the model of every round."""
-    ids = [f"P-{row}" for row in range(40)]
-    with TemporaryDirectory() as folder:
-        world = World(Path(folder)).set_up(federation_file(**options))
-        for name in world.names:
-            world.hold(name, ids, WIDTHS * units(f"directory {name}", (40, len(BOUNDS))) + LOWS)
-        yield "import", world.round()["model"]
-        world.forget(world.names[0], ids[::2])
-        world.forget(world.names[1], ids[:1])
-        yield "forget", world.round()["model"]
-        for name in world.names:
-            with open_client(world.client(name)) as client:
-                yield f"stored at {name}", client.state_digest()
-
-
 # -- the code of multisets -------------------------------------------------------------------------
 
 
@@ -248,8 +211,6 @@ SCENARIOS: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "replay by margins, 16 features": lambda: replay("weighted", 250, 16, 20, 30),
     "replay by estimates": lambda: replay("weighted", 260, 130, 12, 40),
     "replay by estimates, few points": lambda: replay("weighted", 80, 300, 8, 120),
-    "directories": lambda: directories(),
-    "directories, lloyd": lambda: directories(representatives="lloyd"),
     "codec, one short index": lambda: codec([1000], 12),
     "codec, long indices": lambda: codec([193] * 40, 60),
     "codec, many bins": lambda: codec([10**6], 700),

@@ -25,10 +25,6 @@ from fedforget.arrays import Floats
 from fedforget.clustering.distance import MAX_MAGNITUDE
 from fedforget.clustering.ids import parse_ids
 
-CHECKED_ELSEWHERE = frozenset({"random_state", "bounds"})
-"""Parameters that need more than their value to be checked: a generator is drawn from, and bounds
-depend on the number of features."""
-
 
 class Constraint(Protocol):
     """What a parameter may be."""
@@ -37,16 +33,28 @@ class Constraint(Protocol):
 
 
 def checked(constraints: Mapping[str, Constraint], /, **given: Any) -> dict[str, Any]:
-    """The parameters given, each as its constraint gives it, without those checked elsewhere.
+    """The parameters given, each as its constraint gives it.
 
     A parameter that nobody checks is an error of the caller: it may be misspelt.
     """
-    unknown = given.keys() - constraints.keys() - CHECKED_ELSEWHERE
+    unknown = given.keys() - constraints.keys()
     if unknown:
         listed = ", ".join(map(repr, sorted(unknown)))
         raise TypeError(f"no constraint says what {listed} may be")
+    return checked_among(constraints, given)
+
+
+def checked_among(
+    constraints: Mapping[str, Constraint], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Those of an estimator's parameters that have a constraint, each as the constraint gives it.
+
+    The others are checked where they are used, or belong to a class that inherits from it.
+    """
     return {
-        name: constraints[name](name, value) for name, value in given.items() if name in constraints
+        name: constraint(name, given[name])
+        for name, constraint in constraints.items()
+        if name in given
     }
 
 

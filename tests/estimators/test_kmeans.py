@@ -324,6 +324,19 @@ def test_sizes_of_memory(limit):
     kmeans(memory_limit=limit).fit(X)
 
 
+class Named(KMeans):
+    """A class with a parameter more."""
+
+    def __init__(self, n_clusters=8, *, label="", random_state=None):
+        super().__init__(n_clusters, random_state=random_state)
+        self.label = label
+
+
+def test_a_class_that_inherits_may_have_other_parameters(snapshot):
+    named = Named(K, label="ward 7", random_state=4).fit(X, ids=IDS)
+    assert snapshot(named) == snapshot(kmeans().fit(X, ids=IDS))
+
+
 @pytest.mark.parametrize("parameter", [np.int32(3), np.uint8(3)])
 def test_numbers_of_numpy_are_numbers(parameter, path):
     one = kmeans(n_clusters=parameter, n_init=parameter, tol=np.float32(0.0)).fit(X)

@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fedforget import KMeans
 from fedforget.clustering.ids import parse_ids
 from fedforget.clustering.replay import engine
-from fedforget.constraints import checked
+from fedforget.constraints import checked, checked_among
 from fedforget.estimators.parameters import root_secret
 from followers import KEPT, rows_keep
 
@@ -49,7 +49,7 @@ def fresh_fit(model: KMeans, X: np.ndarray, ids: Any) -> KMeans:
     if len(X) >= model.n_clusters:
         return other.fit(X, ids=ids)
     other.n_features_in_ = model.n_features_in_
-    given = checked(other._constraints, **other.get_params())
+    given = checked_among(other._constraints, other.get_params())
     other._build(np.ascontiguousarray(X), parse_ids(ids), given, root_secret(other.random_state))
     return other
 

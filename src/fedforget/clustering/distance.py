@@ -175,11 +175,8 @@ class Rows:
         ``totals[k]``, zeros before, becomes the exact sum of ``near[k]``, in two words, as
         :mod:`~fedforget.clustering.kernels.candidates` defines it.
         """
-        n, d = self.values.shape
-        if d * len(candidates) >= _SCREEN_SIZE:
+        if self.values.shape[1] * len(candidates) >= _SCREEN_SIZE:
             self._try_screened(candidates, coarse, d2, near, totals)
-        elif n * d <= _TURNED_SIZE:
-            kernels.try_tiles(self.turned(), candidates, coarse, d2, near, totals)
         else:
             kernels.try_tiled(self.values, candidates, coarse, d2, near, totals)
 

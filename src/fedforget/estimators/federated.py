@@ -31,7 +31,7 @@ from fedforget.constraints import (
     Jobs,
     OrNone,
     RealNumber,
-    checked,
+    checked_among,
     parse_bounds,
 )
 from fedforget.errors import DataTraceWarning, LatticeOverflowError, UnknownIdError
@@ -243,7 +243,7 @@ class FederatedKMeans(CentreEstimator):
             rows = self._unchecked_rows(X, reset=True)
             check_values(rows)
             n = len(rows)
-            given = checked(self._constraints, **self.get_params(deep=False))
+            given = checked_among(self._constraints, self.get_params(deep=False))
             if given["n_clusters"] > n:
                 raise ValueError(f"n_samples={n} should be at least n_clusters={self.n_clusters}")
             id_column = np.arange(n) if ids is None else column_of(ids, n, "ids")
@@ -602,7 +602,7 @@ class FederatedKMeans(CentreEstimator):
             check_values(values)
             root = Secret(bytes.fromhex(header["secret"]))
             bounds = parse_bounds(arrays["bounds"], values.shape[1])
-            given = checked(cls._constraints, **model.get_params(deep=False))
+            given = checked_among(cls._constraints, model.get_params(deep=False))
             config = _configuration(given, bounds, header["step"], root)
             federation = LocalFederation(config, root, given["aggregation"], given["n_jobs"])
             ids = column_of(arrays["ids"], len(values), "ids")

@@ -20,7 +20,15 @@ from fedforget.clustering.ids import Ids
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.replay.engine import Task
 from fedforget.clustering.replay.owned_kmeans import Outcome, OwnedKMeans, in_full
-from fedforget.constraints import K_MEANS, Choice, Constraint, Jobs, MemorySize, OrNone, checked
+from fedforget.constraints import (
+    K_MEANS,
+    Choice,
+    Constraint,
+    Jobs,
+    MemorySize,
+    OrNone,
+    checked_among,
+)
 from fedforget.digests import Digest
 from fedforget.estimators import files
 from fedforget.estimators.base import warn_of_few
@@ -147,7 +155,7 @@ class KMeans(OwnerEstimator):
         ids : array-like of int or str, default=None
             The records' ids, all different; the row numbers if left out.
         """
-        given = checked(self._constraints, **self.get_params(deep=False))
+        given = checked_among(self._constraints, self.get_params(deep=False))
         with self._unchanged_on_error():
             rows = self._unchecked_rows(X, reset=True)
             column = self._ids_of_fit(ids, len(rows), given["n_clusters"])
@@ -316,7 +324,7 @@ class KMeans(OwnerEstimator):
         """Write the model, records and secret included, to one file that only you may read."""
         records = self._fitted.records
         order = records.by_arrival()
-        parameters = checked(self._constraints, **self._fitted_with)
+        parameters = checked_among(self._constraints, self._fitted_with)
         files.write(
             path,
             {
@@ -341,7 +349,7 @@ class KMeans(OwnerEstimator):
             # Files from before there was a choice do not say how seeds were drawn.
             parameters = {"seeding": PLAIN, **header["parameters"]}
             model = cls(**parameters, random_state=header["random_state"])
-            given = checked(cls._constraints, **model.get_params(deep=False))
+            given = checked_among(cls._constraints, model.get_params(deep=False))
             values = files.matrix(arrays["values"])
             files.restore_features(model, arrays, values.shape[1])
             root = Secret(bytes.fromhex(header["secret"]))

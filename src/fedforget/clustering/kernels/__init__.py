@@ -17,7 +17,6 @@ from fedforget.clustering.kernels.candidates import (
     total_of,
     try_screened,
     try_tiled,
-    try_tiles,
 )
 from fedforget.clustering.kernels.clocks import (
     draw,
@@ -101,7 +100,6 @@ __all__ = [
     "total_shift",
     "try_screened",
     "try_tiled",
-    "try_tiles",
     "turn",
     "uniform",
 ]

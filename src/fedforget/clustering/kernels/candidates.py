@@ -94,15 +94,14 @@ def _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, one, two):
         _count_block(nearer, coarse, totals[k], one, two)
 
 
-@allocating_kernel
-def try_tiles(tiles, candidates, coarse, d2, near, totals):
+@helper
+def try_tiles(tiles, candidates, coarse, d2, near, totals, one, two):
     """Rows that were turned before try each candidate as a further seed.  OUT: near, totals.
 
     ``near[k, i]`` is the lesser of ``d2[i]`` and row i's squared distance to candidate k, and
-    ``totals[k]`` gets the sum of all of them, to begin with zeros.
+    ``totals[k]`` gets the sum of all of them, to begin with zeros.  Working memory: one, two.
     """
     n = d2.shape[0]
-    one, two = np.empty(TILE), np.empty(TILE)
     for number in range(tiles.shape[0]):
         begin, end = number * TILE, min(n, (number + 1) * TILE)
         _try_tile(tiles[number], candidates, coarse, begin, end, d2, near, totals, one, two)

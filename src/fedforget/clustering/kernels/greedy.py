@@ -6,6 +6,7 @@ import numpy as np
 
 from fedforget.clustering.kernels.candidates import carry, try_tiles
 from fedforget.clustering.kernels.race import race_step
+from fedforget.clustering.kernels.tiles import TILE
 from fedforget.compilation import allocating_kernel, helper, inlined
 
 TO_DRAW = -2
@@ -43,6 +44,7 @@ def draw_steps(
     which = np.empty(n_candidates, dtype=np.int64)
     places, sums = np.empty((n_candidates, d)), np.empty((n_candidates, 2), dtype=np.int64)
     gone_near = np.empty((n_candidates, gone_rate.shape[0]))
+    one, two = np.empty(TILE), np.empty(TILE)
     while step < n_seeds:
         drawn, potentials = rows[step], totals[step]
         anybody = False
@@ -68,7 +70,7 @@ def draw_steps(
         n_standing = count
         if n_standing > 0:
             _clear(sums)
-            try_tiles(gone, places[:count], coarse, gone_rate, gone_near, sums)
+            try_tiles(gone, places[:count], coarse, gone_rate, gone_near, sums, one, two)
             for j in range(count):
                 carry(potentials[which[j]], -sums[j, 0], -sums[j, 1])
         gone_row = _place_of(which, n_standing, chosen[step])
@@ -77,7 +79,7 @@ def draw_steps(
         count = _gather(values, drawn, potentials, True, which, places)
         if count > 0:
             _clear(sums)
-            try_tiles(tiles, places[:count], coarse, rate, near, sums)
+            try_tiles(tiles, places[:count], coarse, rate, near, sums, one, two)
             for number in range(n_candidates):
                 if potentials[number, 0] == TO_MEASURE:
                     at = _place_of_row(drawn, which, count, drawn[number])
@@ -89,7 +91,7 @@ def draw_steps(
         if at < 0:
             _copy(values[drawn[best]], places[0])
             _clear(sums)
-            try_tiles(tiles, places[:1], coarse, rate, near, sums)
+            try_tiles(tiles, places[:1], coarse, rate, near, sums, one, two)
             at = 0
         _copy(near[at], rate)
         if n_standing > 0 and gone_row >= 0 and best == chosen[step]:
