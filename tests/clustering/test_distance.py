@@ -49,6 +49,10 @@ def test_a_few_distances_need_no_kernels(d: int, n: int, k: int, data: st.DataOb
     centres = data.draw(hnp.arrays(np.float64, (k, d), elements=coordinates))
     labels, d2 = distance._nearest_without_kernels(values, centres)
     assert (labels.tolist(), d2.tolist()) == plain_nearest(values, centres)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distance, "_do_without_kernels", lambda values, centres: True)
+        few = pairwise(values, centres)
+    assert few.tobytes() == pairwise(values, centres).tobytes()
 
 
 @pytest.mark.parametrize("d", [1, 3, 4, 7, 8, 12, 52, 700])

@@ -210,36 +210,50 @@ class Rows:
 
 
 def nearest(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
-    """:meth:`Rows.nearest` for rows that are used once.
-
-    A page with a picture, or a status, needs few distances: they are there before numba is loaded.
-    """
-    if "numba" not in sys.modules and values.size * len(centres) <= _FEW:
+    """:meth:`Rows.nearest` for rows that are used once."""
+    if _do_without_kernels(values, centres):
         return _nearest_without_kernels(values, centres)
     return Rows(values).nearest(centres)
-
-
-def _nearest_without_kernels(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
-    """The same bits from NumPy, with the order of summation of ``squared_distance``."""
-    label = np.full(len(values), -1, dtype=np.int32)
-    d2 = np.full(len(values), np.inf)
-    d = values.shape[1]
-    for number, centre in enumerate(centres):
-        squares = np.square(values - centre).T
-        sums = np.zeros((4, len(values)))
-        for begin in range(0, d - d % 4, 4):
-            sums += squares[begin : begin + 4]
-        rest = np.zeros(len(values))
-        for one in squares[d - d % 4 :]:
-            rest += one
-        distances = ((sums[0] + sums[2]) + (sums[1] + sums[3])) + rest
-        label[distances < d2] = number
-        np.minimum(d2, distances, out=d2)
-    return label, d2
 
 
 def pairwise(values: Floats, centres: Floats) -> Floats:
     """The squared distance of every row to every centre."""
     out = np.empty((len(values), len(centres)))
-    kernels.pairwise_distances(values, centres, out)
+    if _do_without_kernels(values, centres):
+        for number, centre in enumerate(centres):
+            out[:, number] = _distances_without_kernels(values, centre)
+    else:
+        kernels.pairwise_distances(values, centres, out)
     return out
+
+
+def _do_without_kernels(values: Floats, centres: Floats) -> bool:
+    """Whether NumPy is quicker.
+
+    A page with a picture, or a status, needs few distances: they are there before numba is loaded.
+    """
+    return "numba" not in sys.modules and values.size * len(centres) <= _FEW
+
+
+def _nearest_without_kernels(values: Floats, centres: Floats) -> tuple[Labels, Floats]:
+    label = np.full(len(values), -1, dtype=np.int32)
+    d2 = np.full(len(values), np.inf)
+    for number, centre in enumerate(centres):
+        distances = _distances_without_kernels(values, centre)
+        label[distances < d2] = number
+        np.minimum(d2, distances, out=d2)
+    return label, d2
+
+
+def _distances_without_kernels(values: Floats, centre: Floats) -> Floats:
+    """The same bits from NumPy, with the order of summation of ``squared_distance``."""
+    d = values.shape[1]
+    squares = np.square(values - centre).T
+    sums = np.zeros((4, len(values)))
+    for begin in range(0, d - d % 4, 4):
+        sums += squares[begin : begin + 4]
+    rest = np.zeros(len(values))
+    for one in squares[d - d % 4 :]:
+        rest += one
+    distances: Floats = ((sums[0] + sums[2]) + (sums[1] + sums[3])) + rest
+    return distances
