@@ -325,10 +325,16 @@ def test_sizes_of_memory(limit):
 
 
 class Named(KMeans):
-    """A class with a parameter more."""
+    """A class with one more parameter."""
 
-    def __init__(self, n_clusters=8, *, label="", random_state=None):
-        super().__init__(n_clusters, random_state=random_state)
+    def __init__(
+        self, n_clusters=8, *, n_init=1, max_iter=300, tol=1e-4, seeding="greedy",
+        memory_limit="2 GiB", n_jobs=None, random_state=None, label="",
+    ):  # fmt: skip
+        super().__init__(
+            n_clusters, n_init=n_init, max_iter=max_iter, tol=tol, seeding=seeding,
+            memory_limit=memory_limit, n_jobs=n_jobs, random_state=random_state,
+        )  # fmt: skip
         self.label = label
 
 
