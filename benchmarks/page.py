@@ -470,9 +470,9 @@ def starting(run: Run) -> str:
         "warm-up, empty cache": "`fedforget warm-up`: all kernels compiled",
         "demo, empty cache": "`fedforget demo`, its kernels compiled first",
         "demo, again": "`fedforget demo`, again",
-        "git clone, make demo": "`git clone`, `make demo`: from nothing to the demo's table",
     }
     later = {
+        "git clone, make demo": "`git clone`, `make demo`: from nothing to the demo's table",
         "python -c pass": "`python -c pass`, for comparison",
         "client status": "`fedforget client status`",
         "client receipts": "`fedforget client receipts`",
