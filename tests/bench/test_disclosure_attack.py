@@ -87,6 +87,18 @@ def test_a_guess_into_a_crowd_singles_nobody_out() -> None:
     assert {kind.what for kind in found.shown} <= {NOTHING, COUNT, MEAN, MORE}
 
 
+def test_no_figure_is_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedforget.cli import console
+    from fedforget.cli.main import app
+
+    monkeypatch.setattr(console.console, "width", 80)
+    given = ["bench", "disclosure", "--dataset", "iris", "--removals", "5", "--models", "1"]
+    shown = CliRunner().invoke(app, given)
+    assert shown.exit_code == 0, shown.output
+    assert "…" not in shown.output
+    assert max(map(len, shown.output.splitlines())) <= 80
+
+
 def test_the_command_prints_the_table(tmp_path: Path) -> None:
     from fedforget.cli.main import app
 

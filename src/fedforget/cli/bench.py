@@ -128,7 +128,7 @@ def disclosure(
 
     Example: `fedforget bench disclosure --dataset mine.csv --clusters 4 --removals 1000`
     """
-    from fedforget.cli.console import console, plain_errors, progress_bar, safe, show
+    from fedforget.cli.console import console, plain_errors, progress_bar, show
     from fedforget.cli.extras import check_extra
 
     with plain_errors():
@@ -196,55 +196,10 @@ def disclosure(
                 write_whole(out / f"disclosure.{ending}", content)
 
     def in_words() -> None:
-        from rich.table import Table
+        from fedforget.cli.disclosure_tables import tables_of
 
-        table = Table(title=f"{safe(chosen.name)}, step {step:g}: removed records guessed")
-        for column in (
-            "least cell, least records,\nstep of counts",
-            "server:\nwithin a step",
-            "server:\nwithin 1 %",
-            "from a\nchange",
-            "change\nadded up",
-            "singled\nout",
-            "at\nrandom",
-            "fullest\nplace",
-            "in batches\nof 20",
-            "singled\nout",
-            "at\nrandom",
-            "two published\nmodels",
-            "from a\nchange",
-            "smallest\ncell",
-            "loss",
-        ):
-            table.add_column(column, justify="right")
-        for one in found:
-            table.add_row(
-                safe(one.setting.name),
-                f"{one.server.within_step:.2%}",
-                f"{one.server.near:.2%}",
-                f"{one.server.informed:.2%}",
-                f"{one.server.added_up:.2%}",
-                f"{one.server.singled_out:.2%}",
-                f"{one.server.chance:.2%}",
-                f"{one.fullest_place:.2%}",
-                f"{one.batches.near:.2%}",
-                f"{one.batches.singled_out:.2%}",
-                f"{one.batches.chance:.2%}",
-                f"{one.outsider.near:.2%}",
-                f"{one.outsider.informed:.2%}",
-                str(one.smallest_cell or "—"),
-                f"{one.loss:.4f}" if isfinite(one.loss) else "—",
-            )
-        console.print(table)
-        shown = Table(title="What the server saw, and guessed within 1 %: shares of all removals")
-        for column in ("what showed", "rules", "removals", "within 1 %", "singled out"):
-            shown.add_column(column, justify="right")
-        for one in found:
-            for kind in one.shown:
-                shares = (kind.removals, kind.near, kind.singled_out)
-                name = safe(one.setting.name)
-                shown.add_row(kind.what, name, *(f"{share:.2%}" for share in shares))
-        console.print(shown)
+        for table in tables_of(found, f"{chosen.name}, step {step:g}"):
+            console.print(table)
 
     show(result, as_json, in_words)
 
