@@ -477,7 +477,8 @@ def _change(
     owner = standing_owner(records, clusters, index, n_seeds, kmeans)
     if len(came):
         ids = encoded_ids(came.tolist())
-        owner.admit(store.add(ids, pool[came]), keys_of_stored(SECRET, np.array(ids)))
+        kept = len(clusters.seed_ids)
+        owner.take_in(store.add(ids, pool[came]), keys_of_stored(SECRET, np.array(ids)), kept)
     else:
         owner.forget(np.array([index[one] for one in encoded_ids(gone)], dtype=np.int64))
     store.set_clusters(clusters_of(owner.clusters))

@@ -162,6 +162,14 @@ class LloydClusters:
         # No other step can change before one that a newcomer wins.
         return first_among(self._kmeans.seeds, slots)
 
+    def take_out(self, rows: Ints) -> tuple[Ints, int | None]:
+        """:meth:`forget`: here every change is followed by itself."""
+        return self.forget(rows)
+
+    def take_in(self, rows: Ints, values: Floats, keys: Keys, kept: int) -> int | None:
+        """:meth:`admit`, likewise."""
+        return self.admit(rows, values, keys)
+
     def erase(self) -> None:
         """Overwrite the records, for good."""
         self.records.erase()

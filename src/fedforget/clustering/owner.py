@@ -73,6 +73,12 @@ class OwnedClusters(Protocol[R]):
     def admit(self, rows: Ints, values: Floats, keys: Keys) -> int | None:
         """Count records that lie in ``records`` already; returns the first step drawn again."""
 
+    def take_out(self, rows: Ints) -> tuple[Ints, int | None]:
+        """:meth:`forget`, where :meth:`take_in` will follow and may draw for both."""
+
+    def take_in(self, rows: Ints, values: Floats, keys: Keys, kept: int) -> int | None:
+        """:meth:`admit`, after only the first ``kept`` seeds were not taken out."""
+
     def erase(self) -> None:
         """Overwrite all records, for good."""
 
@@ -134,9 +140,17 @@ class Owner(Generic[R]):
         self.clusters = self.clusters.of(RecordTable(values, ids, keys, arrival))
         return Change(np.arange(len(ids)), 0)
 
-    def admit(self, rows: Ints, keys: Keys) -> Change:
-        """Count records that have come to where the records live."""
-        step = self.clusters.admit(rows, self.records.values_of(rows), keys)
+    def take_out(self, rows: Ints) -> Change:
+        """Erase records, where others come at once: :meth:`take_in` must follow."""
+        return Change(*self.clusters.take_out(rows))
+
+    def take_in(self, rows: Ints, keys: Keys, kept: int) -> Change:
+        """Count records that have come to where the records live.
+
+        ``kept`` is the number of seeds before the first that was taken out.  Records that go and
+        records that come need one draw at most.
+        """
+        step = self.clusters.take_in(rows, self.records.values_of(rows), keys, kept)
         return Change(rows, step)
 
     def erase(self) -> None:

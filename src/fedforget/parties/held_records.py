@@ -15,7 +15,6 @@ import numpy as np
 
 from fedforget.arrays import Floats, Ints
 from fedforget.clustering.owner import OwnedClusters, Owner
-from fedforget.clustering.partition import SeededPartition
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.records import RecordTable
 from fedforget.configuration import Configuration
@@ -30,7 +29,6 @@ from fedforget.parties.stored_records import (
     clusters_of,
     fresh_owner,
     standing_owner,
-    standing_partition,
 )
 
 if TYPE_CHECKING:
@@ -84,13 +82,6 @@ class HeldRecords:
         """The owner with the clusters that are stored; ``rows`` says where the seeds are."""
         records = self._records(len(clusters.seed_ids))
         return standing_owner(records, clusters, rows, self._n_seeds, self._kmeans)
-
-    def partition(
-        self, clusters: Clusters, rows: Mapping[bytes, int]
-    ) -> SeededPartition[StoredRecords]:
-        """The same of a client whose clusters are those of its seeds."""
-        records = self._records(len(clusters.seed_ids))
-        return standing_partition(records, clusters, rows, self._n_seeds)
 
     def draw_afresh(self, known: Known | None = None) -> None:
         """Store the clusters that follow from the records."""

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedforget.arrays import Floats, Ints
-from fedforget.clustering.owner import first_among
-from fedforget.clustering.partition import SeededPartition
+from fedforget.clustering.owner import Owner, first_among
 from fedforget.clustering.prf import Keys
 from fedforget.parties.held_records import HeldRecords, Known
 from fedforget.parties.store import EncodedIds, keys_of_stored
@@ -48,7 +47,7 @@ class RecordChange:
         self._seed_rows = np.array([rows.get(seed, -1) for seed in seeds], dtype=np.int64)
         # Clients that run K-means run it again with every change.
         self._follows = bool(seeds) and held.config.representatives != "lloyd"
-        self._partition: SeededPartition[StoredRecords] | None = None
+        self._owner: Owner[StoredRecords] | None = None
         self._lost = len(seeds)
         self._cost = 0
         self._added: list[Ints] = [np.empty(0, dtype=np.int64)]
@@ -61,7 +60,7 @@ class RecordChange:
         self._spend(_GOING * len(rows))
         self._note_lost(rows)
         if self._follows:
-            self._followed().take_out(rows)
+            self._own().take_out(rows)
         else:
             self._store.remove(rows, self._held.n_features)
 
@@ -102,7 +101,7 @@ class RecordChange:
         if self._follows:
             self._follow(rows, keys)
         else:
-            self._partition = None
+            self._owner = None
             self._held.draw_afresh((rows, keys))
         after = self._held.clusters().seed_ids
         first = min(self._lost, _first_difference(self._before.seed_ids, after))
@@ -122,18 +121,18 @@ class RecordChange:
         step = first_among(self._seed_rows, rows)
         self._lost = self._lost if step is None else min(self._lost, step)
 
-    def _followed(self) -> SeededPartition[StoredRecords]:
-        if self._partition is None:
-            self._partition = self._held.partition(self._before, self._seeds)
-        return self._partition
+    def _own(self) -> Owner[StoredRecords]:
+        """The owner with the clusters from before the change."""
+        if self._owner is None:
+            self._owner = self._held.owner(self._before, self._seeds)
+        return self._owner
 
     def _follow(self, rows: Ints, keys: Keys) -> None:
-        partition = self._followed()
+        owner = self._own()
         if len(rows) or self._lost < len(self._before.seed_ids):
-            partition.records.known = rows, keys
-            values = partition.records.values_of(rows)
-            partition.take_in(rows, values, keys, self._lost)
-        self._store.set_clusters(clusters_of(partition))
+            owner.records.known = rows, keys
+            owner.take_in(rows, keys, self._lost)
+        self._store.set_clusters(clusters_of(owner.clusters))
 
     def _take_added(self) -> Known:
         rows = np.concatenate(self._added)

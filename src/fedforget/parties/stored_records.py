@@ -222,6 +222,14 @@ class StoredLloydClusters(StoredClusters):
         self._found = self._run()
         return self.first_lost(rows)
 
+    def take_out(self, rows: Ints) -> tuple[Ints, int | None]:
+        """:meth:`forget`: here every change is followed by itself."""
+        return self.forget(rows)
+
+    def take_in(self, rows: Ints, values: Floats, keys: Keys, kept: int) -> int | None:
+        """:meth:`admit`, likewise."""
+        return self.admit(rows, values, keys)
+
     def erase(self) -> None:
         """Overwrite the records, for good."""
         self.records.erase()
@@ -238,25 +246,15 @@ def standing_owner(
 
     ``rows`` says where at least the seeds are; ``kmeans`` is given where owners run K-means.
     """
-    partition = standing_partition(records, stored, rows, n_seeds)
-    if kmeans is not None:
-        return Owner(records.secret, StoredLloydClusters(records, kmeans, stored))
-    return Owner(records.secret, partition)
-
-
-def standing_partition(
-    records: StoredRecords, stored: Clusters, rows: Mapping[bytes, int], n_seeds: int
-) -> SeededPartition[StoredRecords]:
-    """Stored records with the seeds and the clusters that are stored for them.
-
-    ``rows`` says where at least the seeds are.
-    """
     try:
         seed_rows = np.array([rows[seed] for seed in stored.seed_ids], dtype=np.int64)
     except KeyError:
         raise _foreign_clusters(records.store) from None
+    if kmeans is not None:
+        return Owner(records.secret, StoredLloydClusters(records, kmeans, stored))
     standing = StandingClusters(seed_rows, stored.scores, stored.centres, stored.sizes, stored.sums)
-    return SeededPartition(records, n_seeds, records.grid.fixed_point, standing=standing)
+    fixed_point = records.grid.fixed_point
+    return Owner(records.secret, SeededPartition(records, n_seeds, fixed_point, standing=standing))
 
 
 def fresh_owner(
