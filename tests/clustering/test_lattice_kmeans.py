@@ -174,7 +174,7 @@ def test_an_empty_cluster_keeps_its_centre() -> None:
 
 def test_sums_that_could_overflow_are_refused() -> None:
     points = np.array([[2**40]])
-    with pytest.raises(LatticeOverflowError, match="larger step"):
+    with pytest.raises(LatticeOverflowError, match="the step is too small for so many records"):
         LatticePoints(points, np.array([2**23]), keys_of_vectors(SEED, points))
 
 

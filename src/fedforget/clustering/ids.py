@@ -58,7 +58,7 @@ def parse_ids(values: Any, what: str = "ids") -> Ids:
         array = _from_objects(array, what)
     if array.dtype.kind == "u" and array.size and int(array.max()) > _LARGEST:
         raise ValueError(
-            f"{what}: integers must fit into 64 signed bits; use strings for larger ones"
+            f"{what}: integers must fit into 64 signed bits; larger ones can only be strings"
         )
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
@@ -87,7 +87,7 @@ def _from_objects(array: npt.NDArray[Any], what: str) -> Ids:
             other = next(other for other in items if not isinstance(other, str))
             raise ValueError(
                 f"{what} are of mixed type: {other!r} is not a string, {item!r} is;"
-                f" convert them all to one type"
+                " all must be of one type"
             )
         if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
             raise TypeError(
@@ -95,7 +95,9 @@ def _from_objects(array: npt.NDArray[Any], what: str) -> Ids:
                 f" {item!r} of type {type(item).__name__}"
             )
         if not _SMALLEST <= item <= _LARGEST:
-            raise ValueError(f"{what}: {item} does not fit into 64 signed bits; use strings")
+            raise ValueError(
+                f"{what}: {item} does not fit into 64 signed bits; such ids can only be strings"
+            )
     return np.array(items, dtype=np.int64)
 
 

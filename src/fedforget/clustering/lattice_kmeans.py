@@ -39,8 +39,8 @@ class LatticePoints:
         total = sum(self.weights.tolist())
         if largest >= 2**52 or total * largest >= 2**62:
             raise LatticeOverflowError(
-                f"{total} counts at coordinates up to {largest} could overflow 64-bit sums;"
-                f" use a larger step, or fewer records"
+                f"{total} counts at coordinates up to {largest} could overflow 64-bit sums:"
+                " the step is too small for so many records"
             )
 
 
