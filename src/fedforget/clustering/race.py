@@ -9,7 +9,7 @@ without any change to the winners.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -207,14 +207,13 @@ def winner_of(
     return row, score
 
 
-def first_difference(before: Ints, after: Ints) -> int | None:
-    """The first step at which two draws have different seeds, or one has none.
+def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:
+    """The first step at which two draws have different seeds, or only one of them has any.
 
-    >>> first_difference(np.array([7, 3, 5]), np.array([7, 4, 5]))
-    1
+    >>> first_difference([7, 3, 5], [7, 4, 5]), first_difference([7], [7, 3])
+    (1, 1)
     """
-    both = min(len(before), len(after))
-    differ = np.flatnonzero(before[:both] != after[:both])
-    if len(differ):
-        return int(differ[0])
-    return None if len(before) == len(after) else both
+    for step, (old, new) in enumerate(zip(before, after, strict=False)):
+        if old != new:
+            return step
+    return None if len(before) == len(after) else min(len(before), len(after))

@@ -15,6 +15,7 @@ import numpy as np
 from fedforget.arrays import Floats, Ints
 from fedforget.clustering.owner import Owner, first_among
 from fedforget.clustering.prf import Keys
+from fedforget.clustering.race import first_difference
 from fedforget.parties.held_records import HeldRecords, Known
 from fedforget.parties.store import EncodedIds, keys_of_stored
 from fedforget.parties.stored_records import StoredRecords, clusters_of
@@ -103,9 +104,10 @@ class RecordChange:
         else:
             self._owner = None
             self._held.draw_afresh((rows, keys))
-        after = self._held.clusters().seed_ids
-        first = min(self._lost, _first_difference(self._before.seed_ids, after))
-        return None if first == len(self._before.seed_ids) == len(after) else first
+        before, after = self._before.seed_ids, self._held.clusters().seed_ids
+        lost = self._lost if self._lost < len(before) else None
+        steps = (lost, first_difference(before, after))
+        return min((step for step in steps if step is not None), default=None)
 
     # -- following -----------------------------------------------------------------------------
 
@@ -139,14 +141,3 @@ class RecordChange:
         keys = Keys(*(np.concatenate(column) for column in zip(*self._keys, strict=True)))
         self._added, self._keys = [], []
         return rows, keys
-
-
-def _first_difference(before: Sequence[bytes], after: Sequence[bytes]) -> int:
-    """The first step at which two draws differ; the number of steps that both have if none does.
-
-    >>> _first_difference([b"a", b"b"], [b"a", b"c"]), _first_difference([b"a"], [b"a", b"b"])
-    (1, 1)
-    """
-    pairs = zip(before, after, strict=False)
-    differ = (step for step, (old, new) in enumerate(pairs) if old != new)
-    return next(differ, min(len(before), len(after)))

@@ -406,7 +406,8 @@ class OwnedKMeans:
     def _first_redrawn(self, before: dict[int, Ints]) -> int | None:
         """The first step, from 1, at which a restart has another seed; records keep their slots."""
         after = self._seeds_of_all()
-        steps = [first_difference(before[r], after[r]) for r in before.keys() & after.keys()]
+        both = before.keys() & after.keys()
+        steps = [first_difference(before[r].tolist(), after[r].tolist()) for r in both]
         return min((step + 1 for step in steps if step is not None), default=None)
 
     def loss(self) -> Fraction:
