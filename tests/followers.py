@@ -20,7 +20,7 @@ from fedforget.clustering.lattice_kmeans import (
 )
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.race import Race, new_race
-from fedforget.clustering.replay import ReplayingServer, engine
+from fedforget.clustering.replay import ReplayingServer, engine, room
 
 SEED = Secret(bytes(range(16)))
 
@@ -107,14 +107,22 @@ def replace_points(rng: np.random.Generator, follower: Follower, top: int, n_poi
 KEPT = ("margins", "products", "estimates")
 """What rows keep; margins may be taken from products of matrices."""
 
+KEPT_BY_SERVERS = (*KEPT, "columns", "few columns")
+"""Columns of estimates may be those of many rows, or of one row of each restart alone."""
+
 
 @contextmanager
 def rows_keep(what: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "MARGINS_UP_TO", 0 if what == "estimates" else 10**9)
-        patch.setattr(engine, "PRODUCTS_FROM", 0 if what == "products" else 10**9)
-        patch.setattr(engine, "MANY_RECORDS", 10**9)
-        patch.setattr(engine, "USUAL_ROWS", 0)
+        patch.setattr(room, "MARGINS_UP_TO", 10**9 if what in ("margins", "products") else 0)
+        patch.setattr(room, "PRODUCTS_FROM", 0 if what == "products" else 10**9)
+        patch.setattr(room, "MANY_POINTS", 10**9 if what == "estimates" else 0)
+        patch.setattr(room, "USUAL_ROWS", 0)
+        # Columns follow, where there are many to follow, too.
+        patch.setattr(room, "TERMS_PER_GAIN", 1e-9)
+        if what == "few columns":
+            patch.setattr(room, "FEWEST_SETS", 1)
+            patch.setattr(room, "MOST_SETS", 1)
         yield
 
 

@@ -13,7 +13,7 @@ from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.lattice_kmeans import moments_of
 from fedforget.clustering.replay import ReplayingServer
 from fedforget.clustering.replay.engine import Replay
-from followers import KEPT, Follower, random_change, rows_keep, source_of, trajectories
+from followers import KEPT_BY_SERVERS, Follower, random_change, rows_keep, source_of, trajectories
 
 
 def follow(kept: str, tol: float, *, heavy: int = 0) -> Iterator[Follower]:
@@ -44,7 +44,7 @@ def sharp_tolerances(kept: str) -> list[float]:
     return (shifts[shifts > 0][1:] / replay.moments.mean_variance()).tolist()
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", KEPT_BY_SERVERS)
 @pytest.mark.parametrize("heavy", [0, 60])
 def test_stops_come_and_go(kept: str, heavy: int) -> None:
     """Small changes decide whether a row is the last one."""
@@ -81,7 +81,7 @@ def test_the_kept_shifts_and_the_threshold_are_those_of_a_fresh_run() -> None:
                 assert np.allclose(replay.rows.shifts[row], (apart**2).sum(axis=1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", KEPT_BY_SERVERS)
 def test_a_threshold_that_does_not_follow_is_caught(
     kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

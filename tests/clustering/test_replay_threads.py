@@ -7,7 +7,7 @@ import pytest
 
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
-from fedforget.clustering.replay import engine
+from fedforget.clustering.replay import engine, room
 from fedforget.clustering.replay.engine import Task
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
 
@@ -55,7 +55,7 @@ def test_any_number_of_threads_gives_the_same_bits(
     by_products: int, memory_limit: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where not all restarts have room for their rows."""
-    monkeypatch.setattr(engine, "PRODUCTS_FROM", by_products)
+    monkeypatch.setattr(room, "PRODUCTS_FROM", by_products)
     alone = history(1, memory_limit, seed)
     assert history(2, memory_limit, seed) == alone
     assert history(5, memory_limit, seed) == alone

@@ -9,7 +9,7 @@ import pytest
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.replay import ReplayingServer
-from followers import KEPT, Follower, rows_keep, seeds_are, source_of, trajectories
+from followers import KEPT_BY_SERVERS, Follower, rows_keep, seeds_are, source_of, trajectories
 
 SQUEEZE = np.array([0, 205, 220, 420, 481, 539])
 WEIGHTS = np.array([1, 3, 1, 1, 3, 1])
@@ -59,7 +59,7 @@ def change_others(rng: np.random.Generator, follower: Follower, seeds: np.ndarra
     follower.change(np.array(rows), np.array(differences))
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", KEPT_BY_SERVERS)
 @pytest.mark.parametrize("tol", [0.0, 1e-4])
 @pytest.mark.parametrize("max_iter", [3, 300])
 def test_clusters_vanish_and_come_back(kept: str, tol: float, max_iter: int) -> None:
@@ -89,7 +89,7 @@ def test_clusters_vanish_and_come_back(kept: str, tol: float, max_iter: int) -> 
     assert seen["back within a run"] > 5 or max_iter == 3
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", KEPT_BY_SERVERS)
 def test_a_run_with_a_vanished_cluster_is_replayed(kept: str) -> None:
     """With the seeds of the race: among many restarts some lose a cluster."""
     source = source_of("weighted", 1000, 1)
@@ -105,7 +105,7 @@ def test_a_run_with_a_vanished_cluster_is_replayed(kept: str) -> None:
         assert not replay.absent
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", KEPT_BY_SERVERS)
 def test_a_run_that_divides_the_clusters_of_another_is_not_its_twin(kept: str) -> None:
     """Far from zero losses are told apart by full sums alone, so that both runs contend.
 

@@ -73,8 +73,8 @@ def _fetch_line(typing_context: Any, numbers: Any, place: Any) -> Any:
 
 @helper
 def fetch(numbers):
-    """Ask for the cache lines of an array in single precision that will be read soon."""
-    for i in range(0, numbers.shape[0], LINE // 4):
+    """Ask for the cache lines of an array that will be read soon."""
+    for i in range(0, numbers.shape[0], LINE // numbers.itemsize):
         _fetch_line(numbers, i)
 
 

@@ -18,22 +18,26 @@ from fedforget.arrays import Floats, Ints, UInts
 from fedforget.clustering.lloyd import Moments, Restarts, threshold_of
 from fedforget.clustering.race import Candidates
 from fedforget.clustering.replay import walk
+from fedforget.clustering.replay.columns import NEVER
+from fedforget.clustering.replay.pair_products import know_all, know_arrivals
 from fedforget.clustering.replay.parts import table_of
 from fedforget.clustering.replay.points import change_moments, set_features
 from fedforget.clustering.replay.products import address_of_sgemm, blas_threads
+from fedforget.clustering.replay.room import room_for
 from fedforget.clustering.replay.state import (
     ABSENT,
     AFTER,
     BEFORE,
-    BLOCK_OF_PRODUCTS,
     CHANGE_COLUMNS,
     FULL,
     GROW,
     READY,
     RERUN,
+    SLOT,
     STANDS,
     START,
     Assignments,
+    Columns,
     Estimates,
     Margins,
     Points,
@@ -41,21 +45,8 @@ from fedforget.clustering.replay.state import (
     Scratch,
     Sizes,
     allocate,
-    nbytes,
     specs,
 )
-
-MARGINS_UP_TO = 1024
-"""Features times clusters up to which rows keep margins, and beyond which estimates."""
-
-PRODUCTS_FROM = 512
-"""Features times clusters from which margins are taken from products of matrices."""
-
-USUAL_ROWS = 64
-"""Where estimates of so many rows per restart find no room, rows keep margins instead."""
-
-MANY_RECORDS = 8
-"""Records of one owner keep margins in any case where there are so many to a feature."""
 
 MOST_CLUSTERS = 1 << 15
 """Labels of more clusters would not fit their type."""
@@ -63,7 +54,6 @@ MOST_CLUSTERS = 1 << 15
 WORTH_A_THREAD = 1 << 20
 """Slots times features times clusters from which threads take less time than they cost."""
 
-_PRODUCTS_SHARE = 4
 _BATCH = 512
 _ROWS_PER_RESTART = 16
 _NOTHING = np.empty((0, CHANGE_COLUMNS), dtype=np.int64)
@@ -197,10 +187,10 @@ class Replay(Generic[Draws, Result]):
         self.nothing = np.empty((0, d)), np.empty((0, 2), dtype=np.uint64)
         sizes = self._allocate(Sizes(slots, d, task.n_clusters, task.n_init))
         self._set_features()
-        parts = (self.points, self.rows, self.margins, self.estimates, self.runs, self.scratch)
-        self._tables = [table_of(part) for part in parts if part is not None]
+        kept, self._kernel = self._strategy()
+        parts = (self.points, self.rows, kept, self.runs, self.scratch)
+        self._tables = [table_of(part) for part in parts]
         self._crew = self._make_crew(sizes)
-        self._kernel = walk.replay_by_estimates if self.margins is None else walk.replay_by_margins
         self._run(range(task.n_init), ChangedSlots(_NOTHING, *self.nothing), work)
 
     weights_change: ClassVar[bool]
@@ -226,35 +216,24 @@ class Replay(Generic[Draws, Result]):
     # -- room ----------------------------------------------------------------------------------
 
     def _allocate(self, sizes: Sizes) -> Sizes:
-        """As many rows as the memory limit leaves, beside the inner products."""
-        limit = self.task.memory_limit
-        self.margins: Margins | None = None
-        self.estimates: Estimates | None = None
-        # Products are computed when wanted, or all at once where they are all wanted.
-        self.product_bytes = 4 * sizes.slots
-        known = min(sizes.slots, limit // (_PRODUCTS_SHARE * self.product_bytes))
-        by_margins = self._is_for_margins(sizes, limit - known * self.product_bytes)
-        known = 0 if by_margins else known
-        by_products = by_margins and sizes.features * sizes.clusters >= PRODUCTS_FROM
-        one = replace(
-            sizes,
-            rows=1,
-            known=known,
-            together=sizes.slots if by_products else 0,
-            block=BLOCK_OF_PRODUCTS if by_products else 0,
-        )
-        strategy = Margins if by_margins else Estimates
-        self.row_bytes = sum(nbytes(part, one, along="rows") for part in (Assignments, strategy))
-        rows = max(0, limit - known * self.product_bytes) // self.row_bytes
-        rows = min(rows, self.task.n_init * (self.task.max_iter + 1))
-        sizes = replace(one, rows=rows, longest=min(rows, self.task.max_iter + 1))
+        """What rows keep, and as many rows as the memory limit leaves."""
+        task = self.task
+        room = room_for(sizes, task.memory_limit, task.max_iter, weights_change=self.weights_change)
+        self.row_bytes, self.product_bytes = room.row_bytes, room.product_bytes
+        self.column_bytes = room.column_bytes
+        sizes, rows = room.sizes, room.sizes.rows
         self.rows = allocate(Assignments, sizes)
-        if by_margins:
-            self.margins = allocate(Margins, sizes)
+        self.margins = allocate(Margins, sizes) if room.strategy is Margins else None
+        self.columns = allocate(Columns, sizes) if room.strategy is Columns else None
+        self.estimates = allocate(Estimates, sizes) if room.strategy is Estimates else None
+        if self.margins is not None:
             self.margins.factors[sizes.clusters :, -1] = np.inf
-            self.margins.library["sgemm"] = address_of_sgemm() if by_products else 0
-        else:
-            self.estimates = allocate(Estimates, sizes)
+            self.margins.library["sgemm"] = address_of_sgemm() if sizes.block else 0
+        if self.columns is not None:
+            self.columns.library["sgemm"] = address_of_sgemm()
+            self.columns.journey["places"] = room.sets
+            self.columns.journey["most_gains"] = room.most_gains
+            self.columns.sets["change"] = NEVER
         self.runs = allocate(Runs, sizes)
         self.runs.free[:] = np.arange(rows - 1, -1, -1)
         self.runs.pool["free"] = rows
@@ -263,15 +242,14 @@ class Replay(Generic[Draws, Result]):
         self.scratch = allocate(Scratch, sizes)
         return sizes
 
-    def _is_for_margins(self, sizes: Sizes, room: int) -> bool:
-        """Whether rows keep margins, and not estimates, for which there is so much room."""
-        if sizes.features * sizes.clusters <= MARGINS_UP_TO:
-            return True
-        if self.weights_change:
-            row = nbytes(Estimates, replace(sizes, rows=1), along="rows")
-            return row * self.task.n_init * min(USUAL_ROWS, self.task.max_iter + 1) > room
-        # Columns of estimates of many records take longer to bring up to date than margins.
-        return sizes.slots > MANY_RECORDS * sizes.features
+    def _strategy(self) -> tuple[Margins | Estimates | Columns, Any]:
+        """The part of the state that tells which labels can have changed, and its kernel."""
+        if self.margins is not None:
+            return self.margins, walk.replay_by_margins
+        if self.columns is not None:
+            return self.columns, walk.replay_by_columns
+        assert self.estimates is not None
+        return self.estimates, walk.replay_by_estimates
 
     def _make_crew(self, sizes: Sizes) -> list[Hand]:
         """Working memory for each thread, if several pay."""
@@ -288,8 +266,13 @@ class Replay(Generic[Draws, Result]):
         if self.margins is not None:
             kept = self.margins
             set_features(points, np.empty((0, 1), dtype=np.float64), kept.coordinates, kept.lengths)
+        nothing = np.empty((0, 1), dtype=np.float32)
+        if self.columns is not None:
+            empty = np.empty((0, 1), dtype=np.float64)
+            set_features(points, empty, self.columns.coordinates, nothing[:, 0].copy())
+            with blas_threads(self.task.n_threads):
+                know_all(self.columns, float(self.points.summary["radius2"]))
         if self.estimates is not None:
-            nothing = np.empty((0, 1), dtype=np.float32)
             set_features(points, self.estimates.features, nothing, nothing[:, 0].copy())
             self.estimates.place[:] = -1
             slots, d = self.points.values.shape
@@ -313,7 +296,7 @@ class Replay(Generic[Draws, Result]):
         """What rows and inner products take now."""
         used = len(self.rows.witness) - int(self.runs.pool["free"])
         known = 0 if self.estimates is None else int(self.estimates.count["known"])
-        return used * self.row_bytes + known * self.product_bytes
+        return used * self.row_bytes + known * self.product_bytes + self.column_bytes
 
     def _release(self, number: int) -> None:
         """Give the rows of a restart back."""
@@ -409,6 +392,12 @@ class Replay(Generic[Draws, Result]):
         tally[...] = 0
         rest = *change, task.max_iter, self.total, self.threshold
         with self._library_threads():
+            if self.columns is not None and stages & walk.CHANGE:
+                # What the walks will want to know of the points that come.
+                self._kernel(*self._tables, *rest, walk.CHANGE, 0, 0)
+                arrivals = change.changed[change.changed[:, BEFORE] == 0, SLOT]
+                know_arrivals(self.columns, arrivals, float(self.points.summary["radius2"]))
+                stages &= ~walk.CHANGE
             if not self._crew:
                 self._kernel(*self._tables, *rest, stages, 0, task.n_init)
             else:
@@ -421,11 +410,11 @@ class Replay(Generic[Draws, Result]):
         if FULL in status.tolist():
             self._drop()
             status[status == FULL] = GROW
-            self._replay(ChangedSlots(_NOTHING, *self.nothing), work, walk.OTHERS | walk.SETTLE)
+            self._replay(change, work, walk.OTHERS | walk.SETTLE)
 
     def _library_threads(self) -> AbstractContextManager[Any]:
         """Let products of matrices use the cores that threads of our own leave."""
-        if self.margins is None or not len(self.margins.block):
+        if self.columns is None and (self.margins is None or not len(self.margins.block)):
             return nullcontext()
         return blas_threads(max(1, self.task.n_threads // max(1, len(self._crew))))
 

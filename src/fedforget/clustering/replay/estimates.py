@@ -44,12 +44,12 @@ def add_point_to_estimates(points, estimates, scratch, slot):
 
 
 @inlined
-def ignore_changes(points, scratch, changed):
+def ignore_changes(points, estimates, scratch, changed):
     """Before any row is looked at: nothing."""
 
 
 @inlined
-def set_out_by_estimates(estimates):
+def set_out_by_estimates(estimates, restart):
     """Before the first row of a walk: nothing."""
 
 

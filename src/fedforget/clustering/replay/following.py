@@ -23,7 +23,7 @@ from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, ChangedSlots, Replay, Task, Work
 from fedforget.clustering.replay.state import CHANGE_COLUMNS, Points, Sizes, allocate, slots_for
 
-MEMORY_LIMIT = 1536 << 20
+MEMORY_LIMIT = 2 << 30
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
 
 

@@ -63,7 +63,7 @@ def add_point_to_margins(points, margins, scratch, slot):
 
 
 @inlined
-def meet_changes(points, scratch, changed):
+def meet_changes(points, margins, scratch, changed):
     """Before any row is looked at.  OUT: scratch."""
     find_companions(points, changed, scratch)
 

@@ -41,7 +41,7 @@ def takes_products(margins):
 
 
 @helper
-def set_out_by_margins(margins):
+def set_out_by_margins(margins, restart):
     """Before the first row of a walk: nothing is known of distances.  OUT: margins."""
     margins.path.number += 1
     margins.path.known = 0

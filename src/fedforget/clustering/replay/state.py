@@ -35,6 +35,9 @@ BORDER_BLOCK = 32
 SLOTS_PER_BORDER = 16
 """One slot in so many has room on such a list."""
 
+NEAR_BLOCK = 32 * SLOT_BLOCK
+"""Of so many points at a time, all estimates stay close to the processor."""
+
 BLOCK_OF_PRODUCTS = 256
 """Points that are multiplied with all anchors at once."""
 
@@ -61,6 +64,7 @@ class Sizes:
     assignments of all restarts together, ``longest`` that of one restart, ``known`` that for points
     whose inner products are kept.  Where margins are taken from products, distances of
     ``together`` slots are known together, and a ``block`` of points is multiplied at once.
+    ``sets`` is the room for columns of estimates that follow a run.
     """
 
     slots: int
@@ -73,8 +77,10 @@ class Sizes:
     known: int = 0
     together: int = 0
     block: int = 0
+    sets: int = 0
     both: int = 2
     tile: int = SLOT_BLOCK
+    near_block: int = NEAR_BLOCK
 
     @property
     def border(self) -> int:
@@ -143,6 +149,17 @@ CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
 FOLLOW = record(ratio=Real, constant=Real, by_members=np.bool_)
 LIBRARY = record(sgemm=Int)
+SET = record(change=Int)
+JOURNEY = record(
+    most_gains=Int, places=Int, change=Int, restart=Int,
+    source=Int, target=Int, latest=Int, gains=Int, step=Int,
+)  # fmt: skip
+COURSE = record(
+    ratio=Real, constant=Real, share=Real, first=Int, gains=Int, members=Int, anew=np.bool_
+)  # fmt: skip
+GAIN = record(slot=Int, weight=Int, next=Int)
+SHARE = record(slot=Int, factor=Single)
+GRAIN = record(size=Real)
 PATH = record(number=Int, known=Int)
 ERRORS = record(estimate=Real, squared=Real, away=Real, rounding=Real)
 POOL = record(free=Int)
@@ -320,6 +337,62 @@ class Estimates(NamedTuple):
     follow: Annotated[Any, of(FOLLOW, "clusters")]
     one: Annotated[Any, of(Real, "tile")]
     two: Annotated[Any, of(Real, "tile")]
+
+
+class Columns(NamedTuple):
+    """Estimates as those of :class:`Estimates`, which follow a run from row to row.
+
+    A *set* holds the estimates of all points for the centres of one row.  Its *basis* are the
+    labels that made these centres: those of the row above.  The first rows of each restart, after
+    that of the seeds, have sets of their own; the others share the last set, which a walk takes
+    along.
+
+    library : where products of matrices are computed.
+    coordinates : the shifted coordinates.
+    grain, products : inner products of all points with all points, in whole grains.
+    columns, centres, bases : those of the sets.
+    sets : of each the number of the last ``change`` that it has followed.
+
+    The rest is working memory:
+
+    journey : up to ``most_gains`` columns follow, and beyond that they are computed; how many sets,
+        or ``places``, a restart has; the number of the ``change``; the ``restart`` that is walked,
+        the ``latest`` set on this walk, and from which ``source`` the ``target`` is made, -1 for
+        none; how many ``gains`` are listed; how many labels the last ``step`` has changed, from one
+        row to the next.
+    course : how the estimates for a centre follow its cluster: they are multiplied by the
+        ``ratio``, the ``constant`` is added, and so is, for each gain, its weight times the
+        ``share`` times a product.  The ``first`` of the ``gains``, -1 for none, and how many there
+        are, -1 for estimates that are computed from scratch; how many ``members`` there are, and
+        whether they are the gains of a column that begins ``anew``.
+    gains : what clusters have gained, or with a negative weight lost, against a basis; the ``next``
+        one of the same cluster.
+    fresh, vectors, computed : clusters whose estimates are computed from scratch, their centres
+        times -2, and the products of these with all points.
+    place : a centre, counted from the origin.
+    near, other, which : of a block of points the lowest estimate, the next, and whose the lowest
+        is.
+    """
+
+    library: Annotated[Any, of(LIBRARY)]
+    coordinates: Annotated[Any, of(Single, "slots", "features")]
+    grain: Annotated[Any, of(GRAIN)]
+    products: Annotated[Any, of(np.int16, "slots", "slots")]
+    columns: Annotated[Any, of(Single, "sets", "clusters", "slots")]
+    centres: Annotated[Any, of(CENTRE, "sets", "clusters")]
+    bases: Annotated[Any, of(np.int16, "sets", "slots")]
+    sets: Annotated[Any, of(SET, "sets")]
+    journey: Annotated[Any, of(JOURNEY)]
+    course: Annotated[Any, of(COURSE, "clusters")]
+    gains: Annotated[Any, of(GAIN, "moves")]
+    shares: Annotated[Any, of(SHARE, "moves")]
+    fresh: Annotated[Any, of(Int, "clusters")]
+    vectors: Annotated[Any, of(Single, "clusters", "features")]
+    computed: Annotated[Any, of(Single, "clusters", "slots")]
+    place: Annotated[Any, of(Real, "features")]
+    near: Annotated[Any, of(Single, "near_block")]
+    other: Annotated[Any, of(Single, "near_block")]
+    which: Annotated[Any, of(np.int32, "near_block")]
 
 
 class Runs(NamedTuple):

@@ -16,6 +16,14 @@ from fedforget.clustering.replay.arithmetic import (
     mean_of,
     take,
 )
+from fedforget.clustering.replay.columns import (
+    add_point_to_columns,
+    assign_by_columns,
+    begin_by_columns,
+    hear_of_changes,
+    is_closer_by_columns,
+    set_out_by_columns,
+)
 from fedforget.clustering.replay.estimates import (
     add_point_to_estimates,
     assign_by_estimates,
@@ -47,6 +55,7 @@ from fedforget.clustering.replay.state import (
     STANDS,
     START,
     Assignments,
+    Columns,
     Estimates,
     Margins,
     Points,
@@ -109,6 +118,16 @@ BY_ESTIMATES = Strategy(
     is_never_closer,
     assign_by_estimates,
 )
+BY_COLUMNS = Strategy(
+    "columns",
+    Columns,
+    add_point_to_columns,
+    hear_of_changes,
+    set_out_by_columns,
+    begin_by_columns,
+    is_closer_by_columns,
+    assign_by_columns,
+)
 
 
 def replay_by(strategy: Strategy) -> Function:
@@ -143,7 +162,7 @@ def replay_by(strategy: Strategy) -> Function:
             for c in range(changed.shape[0]):
                 if changed[c, BEFORE] == 0:
                     add_point(points, kept, scratch, changed[c, SLOT])
-            meet_changes(points, scratch, changed)
+            meet_changes(points, kept, scratch, changed)
 
         for r in range(first, last):
             # 2. Where seeds may no longer win, they are to be drawn again.
@@ -178,7 +197,7 @@ def replay_by(strategy: Strategy) -> Function:
         fill(scratch.touched[turn], np.bool_(False))
         fill(scratch.moved[turn], np.bool_(False))
         scratch.tally.moves = 0
-        set_out(kept)
+        set_out(kept, r)
         going = True
         while going:
             is_old = t < length
@@ -229,6 +248,7 @@ def replay_by(strategy: Strategy) -> Function:
 
 replay_by_margins = replay_by(BY_MARGINS)
 replay_by_estimates = replay_by(BY_ESTIMATES)
+replay_by_columns = replay_by(BY_COLUMNS)
 
 
 @helper
