@@ -87,10 +87,10 @@ CLUSTERING_KERNELS = [
 SCMA_KERNELS = [{"field"}, {"transforms", "school", "words"}, {"tree", "roots"}]
 REPLAY = [
     {"state"},
-    {"parts"},
+    {"parts", "room", "pair_products"},
     {"arithmetic", "moves"},
     {"points", "seeds", "candidates", "products", "lanes"},
-    {"measuring", "estimates", "outcomes"},
+    {"measuring", "estimates", "columns", "outcomes"},
     {"margins"},
     {"walk"},
     {"engine", "record_slots"},

@@ -85,10 +85,10 @@ def _run_large_data() -> None:
     kernels.tied_rows(*state, 0.0, rate, label, met, np.empty(n, np.bool_))
 
 
-def _points(d: int) -> Histogram:
-    """Eight points of a lattice."""
-    points = np.arange(8)[:, np.newaxis] * np.ones(d, dtype=np.int64)
-    return Histogram.of(points, np.ones(8, dtype=np.int64))
+def _points(d: int, n: int = 8) -> Histogram:
+    """Some points of a lattice."""
+    points = np.arange(n)[:, np.newaxis] * np.ones(d, dtype=np.int64)
+    return Histogram.of(points, np.ones(n, dtype=np.int64))
 
 
 def _run_server() -> None:
@@ -97,10 +97,10 @@ def _run_server() -> None:
         cluster(source.points_of(_points(3)), 2, n_init=1, max_iter=2, tol=1e-3)
 
 
-def _replay(source: PointSource, d: int) -> None:
+def _replay(source: PointSource, d: int, n_clusters: int = 2) -> None:
     """A count changes, and a point comes."""
-    aggregate = _points(d)
-    server = ReplayingServer(source, 2, n_init=1, max_iter=9, tol=0.0)
+    aggregate = _points(d, 4 * n_clusters)
+    server = ReplayingServer(source, n_clusters, n_init=1, max_iter=9, tol=0.0)
     server.run(aggregate)
     for point in aggregate.points()[:1], aggregate.points()[:1] + 10:
         change = Histogram.of(point, np.ones(1, dtype=np.int64))
@@ -120,6 +120,11 @@ def _run_margins() -> None:
 def _run_estimates() -> None:
     """The server's replay, for many features or clusters."""
     _replay(WeightedPoints(_SECRET, 9999.0), 600)
+
+
+def _run_columns() -> None:
+    """The same for many bins."""
+    _replay(WeightedPoints(_SECRET, 9999.0), 6, n_clusters=200)
 
 
 def _encode_and_decode(levels: list[int], n: int) -> None:
@@ -146,6 +151,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "server": _run_server,
     "margins": _run_margins,
     "estimates": _run_estimates,
+    "columns": _run_columns,
     "large codes": _run_large_codes,
     "large data": _run_large_data,
 }
@@ -155,6 +161,7 @@ _TOGETHER = (
     ("records", "server"),
     ("codes", "large codes"),
     ("margins", "estimates"),
+    ("columns",),
     ("large data",),
 )
 """Parts that share helpers, which each process compiles for itself, go to one process."""

@@ -1,4 +1,4 @@
-"""Columns that follow a run: their estimates are as close as they say, and memory is bounded."""
+"""ColumnSets that follow a run: their estimates are as close as they say, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from fedforget.clustering.histogram import Histogram
 from fedforget.clustering.replay import ReplayingServer, pair_products, room
-from fedforget.clustering.replay.state import Columns, Estimates, Margins, Sizes, slots_for
+from fedforget.clustering.replay.state import ColumnSets, Estimates, Margins, Sizes, slots_for
 from followers import Follower, random_change, replace_points, rows_keep, source_of, trajectories
 
 
@@ -141,8 +141,8 @@ GIB = 1 << 30
     [
         (400, 10, 4, 2 * GIB, True, Margins),
         (40, 826, 4, 2 * GIB, True, Estimates),
-        (6_200, 784, 62, 2 * GIB, True, Columns),
-        (12_400, 784, 62, 2 * GIB, True, Columns),
+        (6_200, 784, 62, 2 * GIB, True, ColumnSets),
+        (12_400, 784, 62, 2 * GIB, True, ColumnSets),
         (6_200, 784, 62, 200 << 20, True, Margins),
         (1_989, 826, 4, 2 * GIB, False, Estimates),
         (36_721, 784, 62, 2 * GIB, False, Margins),
@@ -157,7 +157,7 @@ def test_what_rows_keep(
     assert planned.strategy is strategy
     taken = planned.sizes.rows * planned.row_bytes + planned.column_bytes
     assert taken + planned.sizes.known * planned.product_bytes <= limit
-    if strategy is Columns:
+    if strategy is ColumnSets:
         assert room.FEWEST_SETS <= planned.sets <= room.MOST_SETS
         # Ten runs of usual length find room.
         assert planned.sizes.rows >= 10 * room.USUAL_ROWS
@@ -173,7 +173,7 @@ def test_memory_of_columns_is_bounded(
         limit = next(
             limit
             for limit in range(400_000, 4_000_000, 4_000)
-            if room.room_for(sizes, limit, 300, weights_change=True).strategy is Columns
+            if room.room_for(sizes, limit, 300, weights_change=True).strategy is ColumnSets
         )
         limit += 40_000  # for some rows
         aggregate = Histogram.of(rng.integers(0, 30, (300, 4)), rng.integers(1, 9, 300))

@@ -8,10 +8,12 @@ Lloyd's iteration, the labels, the exact integer sums, and what tells whether a 
 * *margins*, by how much a point's own centre is nearer than any other.  They last until the
   centres have moved by as much, and most rows of most changes touch a short list of points alone;
 * or, where features and clusters are many, so that margins are small and dear, *estimates* of
-  every point's distance to every centre, which follow a change by inner products.
+  every point's distance to every centre, which follow a change by inner products;
+* or, where a server has so many bins that estimates of all rows take up too much memory or time,
+  *columns* of estimates that follow the run from row to row.
 
-Where neither tells the nearest centre for certain, the exact kernel does.  The result is that of a
-full run, bit for bit.  docs/replay.md explains the steps, docs/math.md has the proof.
+Where these do not tell the nearest centre for certain, the exact kernel does.  The result is that
+of a full run, bit for bit.  docs/replay.md explains the steps, docs/math.md has the proof.
 
 What is kept is a cache.  Its memory is bounded, it is never saved, and losing it costs time only.
 """

@@ -36,7 +36,7 @@ MOST_ARRIVALS = 256
 """If more points come at once, no set follows the change."""
 
 EXACT = 2.0**24
-"""Whole numbers up to this are exact in single precision."""
+"""Up to this, whole numbers are exact in single precision."""
 
 AT_ONCE = 4
 """Gains that a column follows at once."""
@@ -354,13 +354,13 @@ def _follow_error(points, grain, most, shares, count):
     """
     d, radius2 = points.origin.shape[0], points.summary.radius2
     product = 0.51 * grain
-    # Lattice points count whole steps: in single precision, sums below 2^24 are exact.
-    if points.summary.scale != 1.0 or radius2 >= EXACT:
+    # These are points of a lattice: their products are whole numbers, no sum exceeds radius2.
+    if radius2 >= EXACT:
         product += (d + 8.0) * (0.5 * SINGLE * radius2 + UNDERFLOW)
     terms = shares * (radius2 + product)
-    rounding = 0.5 * SINGLE * ((count + 4.0) * (most + terms) + 2.0 * terms) + count * UNDERFLOW
+    rounding = 0.5 * SINGLE * ((count + 4.0) * (most + terms) + 2.0 * terms)
     exact = 2.0**-48 * (d + 16.0) * (1.0 + shares) * radius2
-    return shares * product + 1.001 * rounding + exact
+    return shares * product + 1.001 * rounding + exact + (count + 4.0) * UNDERFLOW
 
 
 @helper

@@ -37,7 +37,7 @@ from fedforget.clustering.replay.state import (
     STANDS,
     START,
     Assignments,
-    Columns,
+    ColumnSets,
     Estimates,
     Margins,
     Points,
@@ -224,7 +224,7 @@ class Replay(Generic[Draws, Result]):
         sizes, rows = room.sizes, room.sizes.rows
         self.rows = allocate(Assignments, sizes)
         self.margins = allocate(Margins, sizes) if room.strategy is Margins else None
-        self.columns = allocate(Columns, sizes) if room.strategy is Columns else None
+        self.columns = allocate(ColumnSets, sizes) if room.strategy is ColumnSets else None
         self.estimates = allocate(Estimates, sizes) if room.strategy is Estimates else None
         if self.margins is not None:
             self.margins.factors[sizes.clusters :, -1] = np.inf
@@ -242,7 +242,7 @@ class Replay(Generic[Draws, Result]):
         self.scratch = allocate(Scratch, sizes)
         return sizes
 
-    def _strategy(self) -> tuple[Margins | Estimates | Columns, Any]:
+    def _strategy(self) -> tuple[Margins | Estimates | ColumnSets, Any]:
         """The part of the state that tells which labels can have changed, and its kernel."""
         if self.margins is not None:
             return self.margins, walk.replay_by_margins

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedforget.arrays import Ints
-from fedforget.clustering.replay.state import Columns
+from fedforget.clustering.replay.state import ColumnSets
 
 MOST_GRAINS = 32_000
 """The largest product; some room is left for its errors."""
@@ -20,7 +20,7 @@ MOST_GRAINS = 32_000
 _BATCH = 512
 
 
-def know_all(columns: Columns, radius2: float) -> None:
+def know_all(columns: ColumnSets, radius2: float) -> None:
     """Compute all products, of points whose squared lengths are at most that."""
     points, products = columns.coordinates, columns.products
     columns.grain["size"] = max(radius2, 1e-30) / MOST_GRAINS
@@ -31,7 +31,7 @@ def know_all(columns: Columns, radius2: float) -> None:
         products[begin:, some] = grains.T
 
 
-def know_arrivals(columns: Columns, slots: Ints, radius2: float) -> None:
+def know_arrivals(columns: ColumnSets, slots: Ints, radius2: float) -> None:
     """Compute the products of points that come with all points."""
     if not len(slots):
         return
@@ -43,7 +43,7 @@ def know_arrivals(columns: Columns, slots: Ints, radius2: float) -> None:
     columns.products[:, slots] = grains.T
 
 
-def _in_grains(columns: Columns, products: Any) -> Any:
+def _in_grains(columns: ColumnSets, products: Any) -> Any:
     """Products as whole numbers of grains."""
     products *= np.float32(1.0 / float(columns.grain["size"]))
     return np.rint(products, out=products).astype(np.int16)

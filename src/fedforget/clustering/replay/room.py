@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from fedforget.clustering.replay.state import (
     BLOCK_OF_PRODUCTS,
     Assignments,
-    Columns,
+    ColumnSets,
     Estimates,
     Margins,
     Sizes,
@@ -41,7 +41,7 @@ point: features times clusters are all of them."""
 
 _PRODUCTS_SHARE = 4
 
-Strategy: TypeAlias = type[Margins] | type[Estimates] | type[Columns]
+Kept: TypeAlias = type[Margins] | type[Estimates] | type[ColumnSets]
 
 
 class Room(NamedTuple):
@@ -57,7 +57,7 @@ class Room(NamedTuple):
     most_gains : up to how many columns follow.
     """
 
-    strategy: Strategy
+    strategy: Kept
     sizes: Sizes
     row_bytes: int
     product_bytes: int
@@ -74,18 +74,10 @@ def room_for(sizes: Sizes, limit: int, max_iter: int, *, weights_change: bool) -
     # Products are computed when wanted, or all at once where they are all wanted.
     product_bytes = 4 * sizes.slots
     known = min(sizes.slots, limit // (_PRODUCTS_SHARE * product_bytes))
-    left = limit - known * product_bytes
-    sets = 0
-    strategy: Strategy = Margins
-    if sizes.features * sizes.clusters > MARGINS_UP_TO:
-        fits = not weights_change or _estimates_fit(sizes, left, max_iter)
-        is_many = sizes.slots > MANY_POINTS * sizes.features
-        if weights_change and (is_many or not fits):
-            sets = _room_for_sets(sizes, limit)
-        if sets:
-            strategy = Columns
-        elif fits and (weights_change or not is_many):
-            strategy = Estimates
+    fits = _estimates_fit(sizes, limit - known * product_bytes, max_iter)
+    sets = _room_for_sets(sizes, limit) if weights_change else 0
+    strategy = _what_to_keep(sizes, fits, sets, weights_change)
+    sets = sets if strategy is ColumnSets else 0
     by_products = strategy is Margins and sizes.features * sizes.clusters >= PRODUCTS_FROM
     one = replace(
         sizes,
@@ -97,12 +89,24 @@ def room_for(sizes: Sizes, limit: int, max_iter: int, *, weights_change: bool) -
         sets=sets * sizes.restarts + 1 if sets else 0,
     )
     row_bytes = sum(nbytes(part, one, along="rows") for part in (Assignments, strategy))
-    column_bytes = nbytes(Columns, one) if sets else 0
+    column_bytes = nbytes(ColumnSets, one) if sets else 0
     left = max(0, limit - column_bytes - one.known * product_bytes)
     rows = min(left // row_bytes, sizes.restarts * (max_iter + 1))
     planned = replace(one, rows=rows, longest=min(rows, max_iter + 1))
     most_gains = min(sizes.slots, int(sizes.features * sizes.clusters / TERMS_PER_GAIN))
     return Room(strategy, planned, row_bytes, product_bytes, column_bytes, sets, most_gains)
+
+
+def _what_to_keep(sizes: Sizes, fits: bool, sets: int, weights_change: bool) -> Kept:
+    """What rows keep, if estimates would fit, or so many sets of columns per restart."""
+    is_many = sizes.slots > MANY_POINTS * sizes.features
+    if sizes.features * sizes.clusters <= MARGINS_UP_TO:
+        return Margins
+    if not weights_change:
+        return Margins if is_many else Estimates
+    if sets and (is_many or not fits):
+        return ColumnSets
+    return Estimates if fits else Margins
 
 
 def _estimates_fit(sizes: Sizes, left: int, max_iter: int) -> bool:
@@ -114,6 +118,6 @@ def _estimates_fit(sizes: Sizes, left: int, max_iter: int) -> bool:
 def _room_for_sets(sizes: Sizes, limit: int) -> int:
     """How many sets of columns each restart may have; 0 if they would not pay."""
     one = replace(sizes, sets=1)
-    left = COLUMNS_SHARE * limit - nbytes(Columns, one)
-    sets = int(left // (nbytes(Columns, one, along="sets") * sizes.restarts))
+    left = COLUMNS_SHARE * limit - nbytes(ColumnSets, one)
+    sets = int(left // (nbytes(ColumnSets, one, along="sets") * sizes.restarts))
     return min(sets, MOST_SETS) if sets >= FEWEST_SETS else 0

@@ -339,7 +339,7 @@ class Estimates(NamedTuple):
     two: Annotated[Any, of(Real, "tile")]
 
 
-class Columns(NamedTuple):
+class ColumnSets(NamedTuple):
     """Estimates as those of :class:`Estimates`, which follow a run from row to row.
 
     A *set* holds the estimates of all points for the centres of one row.  Its *basis* are the

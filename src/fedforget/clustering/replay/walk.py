@@ -55,7 +55,7 @@ from fedforget.clustering.replay.state import (
     STANDS,
     START,
     Assignments,
-    Columns,
+    ColumnSets,
     Estimates,
     Margins,
     Points,
@@ -120,7 +120,7 @@ BY_ESTIMATES = Strategy(
 )
 BY_COLUMNS = Strategy(
     "columns",
-    Columns,
+    ColumnSets,
     add_point_to_columns,
     hear_of_changes,
     set_out_by_columns,
