@@ -217,6 +217,15 @@ def magnitude(norm, radius2):
 
 
 @helper
+def limit_of(centres, slack):
+    """Estimates that differ by more than this tell which centre is nearer."""
+    error = 0.0
+    for k in range(centres.shape[0]):
+        error = max(error, centres[k].error)
+    return 2.0 * error + slack
+
+
+@helper
 def nearest_within(points, centres, scratch, slot, estimates, most):
     """The nearest of the centres whose estimates are at most that; of equals the first.
 

@@ -13,6 +13,7 @@ from fedforget.clustering.replay.arithmetic import (
     copy,
     count_from,
     fill,
+    limit_of,
     locate_from_origin,
     magnitude,
     nearest_within,
@@ -105,7 +106,7 @@ def assign_by_estimates(points, rows, estimates, scratch, changed, above, row, t
     if is_old:
         note_changes(rows.labels[row], changed, touched, scratch)
         _estimate_changed(points, rows, estimates, scratch, above, row, changed, t)
-    limit = _limit(estimates.centres[row], points.summary.slack)
+    limit = limit_of(estimates.centres[row], points.summary.slack)
     doubtful = 0
     if t == 0 and not is_old:
         for slot in range(points.weights.shape[0]):
@@ -222,7 +223,7 @@ def _move_centres(points, rows, estimates, scratch, above, row, t, is_old, turn)
         _estimate_by_features(estimates, row, n_fresh)
         scratch.tally.distances += n_fresh * points.summary.n
     # Whoever comes last sees what all columns together have left in doubt.
-    limit = _bound(_limit(estimates.centres[row], points.summary.slack))
+    limit = _bound(limit_of(estimates.centres[row], points.summary.slack))
     labels, near, other = rows.labels[row], estimates.near[row], estimates.other[row]
     in_doubt = np.int32(0)
     for k in range(last + 1):
@@ -471,15 +472,6 @@ def _inner(point, sums):
     for c in range(d - d % 4, d):
         s0 += point[c] * np.float64(sums[c])
     return (s0 + s2) + (s1 + s3)
-
-
-@helper
-def _limit(centres, slack):
-    """Estimates that differ by more than this tell which centre is nearer."""
-    error = 0.0
-    for k in range(centres.shape[0]):
-        error = max(error, centres[k].error)
-    return 2.0 * error + slack
 
 
 @inlined
