@@ -10,7 +10,9 @@ import numpy as np
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
     UNDERFLOW,
+    copy,
     count_from,
+    fill,
     magnitude,
     norm_of,
 )
@@ -18,7 +20,7 @@ from fedforget.clustering.replay.products import multiply
 from fedforget.clustering.replay.state import AFTER, BEFORE, SLOT, SLOT_BLOCK
 from fedforget.compilation import helper, inlined
 
-WORN = 16.0
+WORN = 3.0
 """A column begins anew, from its cluster's members, before its error grows by more than this."""
 
 EXACT = 2.0**24
@@ -260,30 +262,67 @@ def _sort_gains(columns):
 @inlined
 def _computed_error(points, norm):
     """A bound on the errors of a column that is computed from scratch, for a rounded centre."""
-    d = points.origin.shape[0]
-    most = magnitude(norm, points.summary.radius2)
+    d, radius2 = points.origin.shape[0], points.summary.radius2
+    most = magnitude(norm, radius2)
+    if _is_exact(points):
+        # Fractions are multiplied in single precision, and the result is rounded.
+        most = most / (d + 12.0) + np.sqrt(d * radius2)
     return (d + 12.0) * (0.5 * SINGLE * most + UNDERFLOW) + points.summary.slack
+
+
+@inlined
+def _is_exact(points):
+    """Whether points are multiplied with whole numbers next to a centre without any rounding."""
+    d, radius2 = points.origin.shape[0], points.summary.radius2
+    return radius2 + 0.5 * np.sqrt(d * radius2) < EXACT
 
 
 @helper
 def compute_columns(points, rows, columns, scratch, row, n_fresh):
     """Compute some columns from scratch, those of the first ``n_fresh`` clusters of ``fresh``.
 
+    Where that is exact, products with the whole numbers next to the centres are computed apart from
+    those with the fractions.
     OUT: columns, scratch.
     """
-    target, place, computed = columns.journey.target, columns.place, columns.computed
+    target, computed, sgemm = columns.journey.target, columns.computed, columns.library.sgemm
+    for j in range(n_fresh):
+        fill(columns.columns[target, columns.fresh[j]], np.float32(0.0))
+    if _is_exact(points):
+        _list_vectors(points, rows, columns, row, n_fresh, True)
+        multiply(sgemm, columns.vectors, columns.coordinates, n_fresh, computed)
+        for j in range(n_fresh):
+            copy(computed[j], columns.columns[target, columns.fresh[j]])
+    if _list_vectors(points, rows, columns, row, n_fresh, False):
+        multiply(sgemm, columns.vectors, columns.coordinates, n_fresh, computed)
+    else:
+        for j in range(n_fresh):
+            fill(computed[j], np.float32(0.0))
+    for j in range(n_fresh):
+        k = columns.fresh[j]
+        column, norm = columns.columns[target, k], columns.centres[target, k].norm
+        for i in range(column.shape[0]):
+            column[i] = norm - 2.0 * (np.float64(column[i]) + np.float64(computed[j, i]))
+    scratch.tally.distances += n_fresh * points.summary.n
+
+
+@helper
+def _list_vectors(points, rows, columns, row, n_fresh, whole):
+    """List the whole numbers next to the centres of columns to be computed, or what is left.
+
+    Returns whether there is anything but zeros.  OUT: columns.
+    """
+    target, place, some = columns.journey.target, columns.place, False
+    is_exact = _is_exact(points)
     for j in range(n_fresh):
         k = columns.fresh[j]
         norm = count_from(points.base, rows.centres[row, k], place)
         for c in range(place.shape[0]):
-            columns.vectors[j, c] = -2.0 * place[c]
+            next_to = np.rint(place[c]) if is_exact else 0.0
+            vector = next_to if whole else place[c] - next_to
+            columns.vectors[j, c] = vector
+            some |= vector != 0.0
         columns.centres[target, k].norm = norm
         columns.centres[target, k].error = _computed_error(points, norm)
         columns.course[k].gains = -1
-    multiply(columns.library.sgemm, columns.vectors, columns.coordinates, n_fresh, computed)
-    for j in range(n_fresh):
-        k = columns.fresh[j]
-        column, norm = columns.columns[target, k], np.float32(columns.centres[target, k].norm)
-        for i in range(column.shape[0]):
-            column[i] = norm + computed[j, i]
-    scratch.tally.distances += n_fresh * points.summary.n
+    return some

@@ -367,8 +367,8 @@ class ColumnSets(NamedTuple):
         whether they are the gains of a column that begins ``anew``.
     gains : what clusters have gained, or with a negative weight lost, against a basis; the ``next``
         one of the same cluster.
-    fresh, vectors, computed : clusters whose estimates are computed from scratch, their centres
-        times -2, and the products of these with all points.
+    fresh, vectors, computed : clusters whose estimates are computed from scratch, their centres or
+        parts of these, and the products of these with all points.
     place : a centre, counted from the origin.
     near, other, which : of a block of points the lowest estimate, the next, and whose the lowest
         is.
