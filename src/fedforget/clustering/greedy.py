@@ -73,7 +73,7 @@ class Track:
     def of(cls, tiles: Floats, keys: Keys, n_steps: int, n_candidates: int) -> Track:
         """A track on which nothing has been drawn; ``n_steps`` is 1 if distances are not kept."""
         width = len(tiles) * kernels.TILE
-        distances = np.empty((n_steps, n_candidates, width))
+        distances = np.zeros((n_steps, n_candidates, width))
         return cls(tiles, keys, distances, np.full(distances.shape[:2], -1, dtype=np.int64))
 
 

@@ -16,6 +16,9 @@ TO_DRAW = -2
 TO_MEASURE = -1
 """The potential of a candidate that was drawn, but not measured."""
 
+MANY = 32
+"""Where one row in so many has gone, potentials are added up again."""
+
 NOBODY = np.iinfo(np.int64).max
 """The potential of a candidate whose race nobody has won."""
 
@@ -28,9 +31,10 @@ def draw_steps(
     """Draw seeds from a step on, until all are drawn or nobody can win any more.
 
     Candidates whose rows are ``TO_DRAW`` are drawn.  The others are those of a race before some
-    records went: the rows ``gone``, whose squared distances to the seeds before ``step`` are
+    records went: the rows ``gone``, in order, whose squared distances to the seeds before ``step`` are
     ``gone_rate``.  While the same seeds are chosen, such a candidate still wins its race, and its
-    potential is what it was without the shares of those that have gone.
+    potential is what it was without the shares of those that have gone.  Their distances are
+    overwritten with zeros on the way.
 
     ``rate`` is the squared distance of each row to the seeds before ``step``, before the first one
     1; it is 0 where there is no record.  ``distances`` are those of all rows to the candidates of
@@ -45,9 +49,11 @@ def draw_steps(
     """
     n_seeds, n_candidates = rows.shape
     places = np.empty((n_candidates, tiles.shape[1]))
-    is_new = np.empty(n_candidates, dtype=np.bool_)
+    is_new, counts = np.empty(n_candidates, dtype=np.bool_), np.empty(n_candidates, dtype=np.bool_)
     one, two = np.empty(TILE), np.empty(TILE)
     are_kept = distances.shape[0] == n_seeds
+    # What many have left behind takes longer to take away than what is left takes to add up.
+    many_gone = gone.shape[0] * MANY >= rate.shape[0]
     while step < n_seeds:
         drawn, potentials = rows[step], totals[step]
         apart, whose = distances[step if are_kept else 0], known[step if are_kept else 0]
@@ -69,14 +75,15 @@ def draw_steps(
 
         for number in range(n_candidates):
             is_new[number] = drawn[number] >= 0 and potentials[number, 0] == TO_MEASURE
+            counts[number] = is_new[number] or (many_gone and drawn[number] >= 0)
             if drawn[number] >= 0:
                 _pick(tiles, drawn[number], places[number])
-        # Those that stand lose the shares of the records that have gone; the others are measured.
         if step == 0:
             potentials[0, :] = 0
         else:
+            # Those that stand lose the shares of the records that have gone.
             for number in range(n_candidates):
-                if drawn[number] >= 0 and not is_new[number]:
+                if drawn[number] >= 0 and not counts[number]:
                     is_known = whose[number] == drawn[number]
                     for c in range(gone.shape[0]):
                         distance = apart[number, gone[c]]
@@ -84,9 +91,11 @@ def draw_steps(
                             distance = _distance(tiles, gone[c], places[number])
                         share = min(distance, gone_rate[c])
                         count_square(potentials[number], share, coarse, -1)
+            # The others are measured.
             _measure(
-                tiles, places, coarse, rate, apart, whose, drawn, potentials, is_new, one, two
-            )
+                tiles, places, coarse, gone if many_gone else gone[:0], rate, apart, whose, drawn,
+                potentials, counts, one, two,
+            )  # fmt: skip
 
         best = least_total(drawn, potentials)
         if whose[best] != drawn[best]:
@@ -96,38 +105,54 @@ def draw_steps(
                 tile_distances(tiles[number], places[best], some)
         if is_new[best] or best != chosen[step]:
             rows[step + 1 :] = TO_DRAW
-        for c in range(gone.shape[0]):
-            distance = apart[best, gone[c]]
-            gone_rate[c] = distance if step == 0 else min(gone_rate[c], distance)
         nearest = apart[best]
         for i in range(rate.shape[0]):
             # A place without a record keeps its rate of 0.
             lower = nearest[i] if nearest[i] < rate[i] else rate[i]
             first = nearest[i] if rate[i] > 0.0 else 0.0
             rate[i] = first if step == 0 else lower
+        if step == 0 or not many_gone:
+            for c in range(gone.shape[0]):
+                distance = apart[best, gone[c]]
+                gone_rate[c] = distance if step == 0 else min(gone_rate[c], distance)
+            for number in range(n_candidates):
+                if whose[number] >= 0 or not are_kept:
+                    for c in range(gone.shape[0]):
+                        apart[number, gone[c]] = 0.0
         chosen[step] = best
         step += 1
     return step, -1
 
 
 @helper
-def _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, is_new, one, two):
-    """Measure new candidates, tile by tile.  OUT: apart, whose, potentials, one, two."""
-    n = rate.shape[0]
+def _measure(
+    tiles, places, coarse, gone, rate, apart, whose, drawn, potentials, counts, one, two
+):
+    """Measure some candidates, tile by tile, and overwrite the distances of rows that have gone.
+
+    OUT: apart, whose, potentials, one, two.
+    """
+    n, at = rate.shape[0], 0
     for number in range(drawn.shape[0]):
-        if is_new[number]:
+        if counts[number]:
             potentials[number, :] = 0
     for tile in range(tiles.shape[0]):
         begin, end = tile * TILE, min(n, (tile + 1) * TILE)
+        later = at
+        while later < gone.shape[0] and gone[later] < end:
+            later += 1
         for number in range(drawn.shape[0]):
-            if is_new[number]:
+            if counts[number]:
                 if whose[number] != drawn[number]:
                     some = apart[number, begin : begin + TILE]
                     tile_distances(tiles[tile], places[number], some)
                 some = apart[number, begin:end]
                 count_nearer(some, rate[begin:end], coarse, potentials[number], one, two)
+            for c in range(at, later):
+                apart[number, gone[c]] = 0.0
+        at = later
     for number in range(drawn.shape[0]):
-        if is_new[number]:
+        if counts[number]:
             whose[number] = drawn[number]
 
 
@@ -194,17 +219,20 @@ def _distance(tiles, row, place):
 
 
 @kernel
-def clear_rows(tiles, keys0, keys1, distances, rows):
-    """Overwrite all that is known of some rows.  OUT: tiles, keys0, keys1, distances."""
-    for j in range(rows.shape[0]):
-        row = rows[j]
-        keys0[row] = 0
-        keys1[row] = 0
+def clear_rows(tiles, keys0, keys1, rows):
+    """Overwrite the places and the keys of some rows, in order.  OUT: tiles, keys0, keys1."""
+    begin = 0
+    while begin < rows.shape[0]:
+        # Those of one tile together: memory is then met in its order.
+        tile, end = rows[begin] // TILE, begin
+        while end < rows.shape[0] and rows[end] // TILE == tile:
+            keys0[rows[end]] = 0
+            keys1[rows[end]] = 0
+            end += 1
         for t in range(tiles.shape[1]):
-            tiles[row // TILE, t, row % TILE] = 0.0
-    for k in range(distances.shape[0]):
-        for j in range(rows.shape[0]):
-            distances[k, rows[j]] = 0.0
+            for j in range(begin, end):
+                tiles[tile, t, rows[j] % TILE] = 0.0
+        begin = end
 
 
 @helper

@@ -41,6 +41,7 @@ from fedforget.clustering.replay.state import (
     Scratch,
     Sizes,
     allocate,
+    blocks_to_turn,
     nbytes,
     specs,
 )
@@ -240,6 +241,7 @@ class Replay(Generic[Draws, Result]):
             sizes,
             rows=1,
             known=known,
+            turned=0 if by_products else blocks_to_turn(sizes),
             together=sizes.slots if by_products else 0,
             block=BLOCK_OF_PRODUCTS if by_products else 0,
         )

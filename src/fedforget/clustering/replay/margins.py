@@ -481,11 +481,9 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     if not everyone:
         bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
         count = _list_below(margins.reserves[row], bound, slots)
-    everyone = everyone or all_at_once(margins, count, capacity)
+    everyone = everyone or all_at_once(points, margins, count)
     if everyone:
-        for j in range(capacity):
-            slots[j] = j
-        count = capacity
+        count = _list_everyone(points, margins, margins.reserves[row], slots)
         within = np.inf
         kept.spent = 0.0
     wanted = REACH * drift if everyone else max(REACH * drift, within)
@@ -502,6 +500,21 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     kept.price = count + capacity // SLOTS_PER_POINT
     scratch.tally.labels += met
     scratch.tally.distances += margins.drifts.shape[1] * met - saved
+
+
+@helper
+def _list_everyone(points, margins, reserves, slots):
+    """List every slot with a point, or, where products are taken, every slot; returns how many.
+
+    Where there is no point, nothing is at stake.  OUT: reserves, slots.
+    """
+    count = 0
+    every_slot = takes_products(margins)
+    for slot in range(reserves.shape[0]):
+        reserves[slot] = np.inf
+        slots[count] = slot
+        count += 1 if every_slot or points.weights[slot] > 0 else 0
+    return count
 
 
 @helper

@@ -134,14 +134,12 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def _draw(self, numbers: list[int], in_use: Ints) -> dict[int, Drawn]:
         if self.races is None:
             return super()._draw(numbers, in_use)
-        races, reusable, self._reusable = self.races, self._reusable, []
+        races, reusable, gone = self.races, self._reusable, self._gone
+        self._reusable, self._gone = [], NO_ROWS
 
         def seed(number: int) -> Drawn:
-            race = (
-                races.run(number, self._without_gone(number), self._gone)
-                if number in reusable
-                else races.run(number)
-            )
+            before = self._without_gone(number) if number in reusable else None
+            race = races.run(number, gone, before)
             drawn = race.candidates
             assert drawn is not None
             drawn.rows[drawn.rows >= 0] = np.searchsorted(in_use, drawn.rows[drawn.rows >= 0])
@@ -191,10 +189,10 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         working = np.empty((m, d)), np.empty(m), np.empty((kept.rows.shape[2], m)), np.empty(d)
         choices_stand(self._tables[0], *drawn, *change, coarse_of(d), *working, stand)
         status[(status == READY) & (stand != STAND)] = RERUN
+        is_gone = change.changed[:, AFTER] == 0
+        self._gone = change.changed[is_gone, SLOT]
         # A record that comes could win any race.
-        if not len(change.values):
-            self._reusable = np.flatnonzero(stand == GONE).tolist()
-            self._gone = change.changed[:, SLOT]
+        self._reusable = np.flatnonzero(stand == GONE).tolist() if is_gone.all() else []
 
     def outcome(self, number: int) -> Outcome:
         """Where a restart ended; a copy, except for its labels."""
@@ -286,6 +284,9 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             for part in (margins.block, margins.products, margins.vectors, margins.norms):
                 part.fill(0.0)
             margins.gathered.fill(0.0)
+            if margins.path["turned"]:
+                margins.turned.fill(0.0)
+                margins.path["turned"] = 0
 
     def _margins_of_all(self) -> list[Margins]:
         """The margins, if they are kept, with the working memory of each thread."""
@@ -424,7 +425,8 @@ class OwnedKMeans:
     def forget(self, slots: Ints) -> None:
         """Erase records."""
         before = self._seeds_of_all()
-        self._take_out(slots)
+        # In their order, memory is asked for ahead of its turn.
+        self._take_out(np.sort(slots))
         self.redrawn_from = self._first_redrawn(before)
 
     def _take_out(self, slots: Ints) -> None:

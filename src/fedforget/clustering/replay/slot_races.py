@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.arrays import Floats, Ints, UInts
+from fedforget.arrays import Flags, Floats, Ints, UInts
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows, can_be_turned
-from fedforget.clustering.greedy import NO_ROWS, Track, run_on
+from fedforget.clustering.greedy import Track, run_on
 from fedforget.clustering.ids import smallest_id
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Candidates, Race
@@ -52,6 +52,7 @@ class SlotRaces:
         most = min(MOST_DISTANCES, memory_limit // (8 * _LIMIT_SHARE))
         self.are_kept = n_distances <= most
         n_steps = n_seeds if self.are_kept else 1
+        self._are_clear = [False] * n_restarts
         self._tracks = [Track.of(tiles, keys, n_steps, n_candidates) for _ in range(n_restarts)]
 
     @staticmethod
@@ -59,21 +60,21 @@ class SlotRaces:
         """Whether records are so few that they are best kept in tiles."""
         return can_be_turned(*records.points.values.shape, n_candidates)
 
-    def run(self, restart: int, before: Candidates | None = None, gone: Ints = NO_ROWS) -> Race:
+    def run(self, restart: int, gone: Ints, before: Candidates | None = None) -> Race:
         """The race of one restart, whose rows are slots.
 
         Parameters
         ----------
-        before : the candidates before records went, changed in place; those that have gone are
+        gone : the slots of records that have gone since the last race.
+        before : the candidates of that race, changed in place; those that have gone are
             ``kernels.TO_DRAW``.
-        gone : the slots of these records.
         """
         records, track = self._records, self._tracks[restart]
         if before is None:
             before = Candidates.none(*self._shape)
             before.rows[:] = kernels.TO_DRAW
         rate = (records.points.weights > 0).astype(np.float64)
-        return run_on(
+        race = run_on(
             track,
             rate,
             before,
@@ -81,6 +82,9 @@ class SlotRaces:
             smallest_id=lambda rows: smallest_id(records.ids, rows),
             stream=restart << 32,
         )
+        # Where seeds are fewer than asked for, there are steps that were not looked at.
+        self._are_clear[restart] = len(gone) > 0 and len(race.rows) == self._shape[0]
+        return race
 
     def put(self, slots: Ints, places: Floats, keys: UInts) -> None:
         """Let records come into some slots."""
@@ -92,12 +96,23 @@ class SlotRaces:
 
     def erase(self, slots: Ints) -> None:
         """Overwrite what is known of records that have gone."""
-        for track in self._tracks:
-            distances = track.distances.reshape(-1, track.distances.shape[-1])
+        for restart, track in enumerate(self._tracks):
             known = track.known.ravel()
-            if len(slots) != 1 or slots[0] in known:
+            lost = _are_among(slots, known)
+            if lost.any():
                 # From its distances to many records a record could be computed.
-                lost = np.isin(known, slots)
-                distances[lost] = 0.0
+                track.distances.reshape(len(known), -1)[lost] = 0.0
                 known[lost] = -1
-            kernels.clear_rows(track.tiles, *track.keys, distances, slots)
+            if not self._are_clear[restart]:
+                track.distances[:, :, slots] = 0.0
+            self._are_clear[restart] = False
+        kernels.clear_rows(self._tracks[0].tiles, *self._tracks[0].keys, slots)
+
+
+def _are_among(numbers: Ints, wanted: Ints) -> Flags:
+    """Which of the wanted are among numbers that are sorted."""
+    if not len(numbers):
+        return np.zeros(len(wanted), dtype=np.bool_)
+    places = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+    found: Flags = numbers[places] == wanted
+    return found

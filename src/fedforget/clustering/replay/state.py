@@ -35,6 +35,9 @@ BORDER_BLOCK = 32
 SLOTS_PER_BORDER = 16
 """One slot in so many has room on such a list."""
 
+MOST_TURNED = 1 << 19
+"""Slots times features up to which all points stay turned during a walk."""
+
 BLOCK_OF_PRODUCTS = 256
 """Points that are multiplied with all anchors at once."""
 
@@ -61,6 +64,7 @@ class Sizes:
     assignments of all restarts together, ``longest`` that of one restart, ``known`` that for points
     whose inner products are kept.  Where margins are taken from products, distances of
     ``together`` slots are known together, and a ``block`` of points is multiplied at once.
+    Otherwise the points of so many blocks, if they are few, stay ``turned`` during a walk.
     """
 
     slots: int
@@ -71,6 +75,7 @@ class Sizes:
     rows: int = 0
     longest: int = 0
     known: int = 0
+    turned: int = 0
     together: int = 0
     block: int = 0
     both: int = 2
@@ -115,6 +120,11 @@ def slots_for(n: int) -> int:
     return -(-(n + 16 + n // 32) // SLOT_BLOCK) * SLOT_BLOCK
 
 
+def blocks_to_turn(sizes: Sizes) -> int:
+    """How many blocks of points stay turned during a walk: all, or none where they are many."""
+    return sizes.slots // sizes.tile if sizes.slots * sizes.features <= MOST_TURNED else 0
+
+
 class Spec(NamedTuple):
     """The type and the shape of an array; each thread has working memory of its own."""
 
@@ -143,7 +153,7 @@ CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
 FOLLOW = record(ratio=Real, constant=Real, by_members=np.bool_)
 LIBRARY = record(sgemm=Int)
-PATH = record(number=Int, known=Int)
+PATH = record(number=Int, known=Int, turned=Int)
 ERRORS = record(estimate=Real, squared=Real, away=Real, rounding=Real)
 POOL = record(free=Int)
 RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
@@ -230,13 +240,14 @@ class Margins(NamedTuple):
     charges : of each cluster, how much margin its points must have.
     places : where points stand on a list.
     gathered : coordinates of a block of points, side by side.
+    turned : those of all points, block by block, where they are few.
     block, products : coordinates of some points, and their products with all anchors.
     vectors, norms : of each anchor its coordinates times -2, and its squared length.
     errors : bounds on the errors of an ``estimate``, of a ``squared`` distance from it, and of how
         far anchors are from centres by ``rounding``; ``away`` as in :func:`root_of`.
     left : places of the points that are multiplied with all anchors.
-    path, travelled : the ``number`` of a walk, of how many points it knows distances; how far each
-        centre has come on it.
+    path, travelled : the ``number`` of a walk, of how many points it knows distances, and the last
+        walk that has ``turned`` the points; how far each centre has come on it.
     spans : the same in single precision, rounded up.
     lefts : what is left of one point's bounds.
     rivals : which centres may be nearest to one point.
@@ -262,6 +273,7 @@ class Margins(NamedTuple):
     charges: Annotated[Any, working(Real, "clusters")]
     places: Annotated[Any, working(np.int32, "border")]
     gathered: Annotated[Any, working(Single, "features_in_lanes", "tile")]
+    turned: Annotated[Any, working(Single, "turned", "features_in_lanes", "tile")]
     block: Annotated[Any, working(Single, "block", "features")]
     products: Annotated[Any, working(Single, "block", "clusters")]
     vectors: Annotated[Any, working(Single, "clusters", "features")]
