@@ -467,9 +467,7 @@ def test_what_stands_of_a_race_before_is_what_a_new_one_draws(number: int, n_ste
         new = race_over(values[stays], Keys(keys.low[stays], keys.high[stays]))
         assert race.candidates is not None
         assert new.candidates is not None
-        new.candidates.rows[:] = np.where(
-            new.candidates.rows < 0, -1, stays[new.candidates.rows]
-        )
+        new.candidates.rows[:] = np.where(new.candidates.rows < 0, -1, stays[new.candidates.rows])
         assert race.rows == stays[new.rows].tolist()
         assert all_of(race)[1:3] == all_of(new)[1:3]
         assert race.rate[stays].tolist() == new.rate.tolist()
@@ -529,8 +527,10 @@ def test_nothing_is_left_of_records_that_have_gone(rng: np.random.Generator) -> 
             used = model.records.in_use()
             for step, number in np.argwhere(track.known >= 0).tolist():
                 place = model.records.coordinates(track.known[[step], number])[0]
-                d2 = [twins.squared_distance(row, place.tolist()) for row in
-                      model.records.coordinates(used).tolist()]
+                d2 = [
+                    twins.squared_distance(row, place.tolist())
+                    for row in model.records.coordinates(used).tolist()
+                ]
                 assert track.distances[step, number, used].tolist() == d2
 
 

@@ -117,7 +117,8 @@ class Rows:
 
     def can_be_turned(self, n_centres: int) -> bool:
         """Whether so many centres are best met by rows in the second layout."""
-        return can_be_turned(*self.values.shape, n_centres)
+        n, d = self.values.shape
+        return can_be_turned(n, d, n_centres)
 
     def turned(self) -> Floats:
         """The rows in the second layout."""

@@ -31,9 +31,9 @@ def draw_steps(
     """Draw seeds from a step on, until all are drawn or nobody can win any more.
 
     Candidates whose rows are ``TO_DRAW`` are drawn.  The others are those of a race before some
-    records went: the rows ``gone``, in order, whose squared distances to the seeds before ``step`` are
-    ``gone_rate``.  While the same seeds are chosen, such a candidate still wins its race, and its
-    potential is what it was without the shares of those that have gone.  Their distances are
+    records went: the rows ``gone``, in order, whose squared distances to the seeds before ``step``
+    are ``gone_rate``.  While the same seeds are chosen, such a candidate still wins its race, and
+    its potential is what it was without the shares of those that have gone.  Their distances are
     overwritten with zeros on the way.
 
     ``rate`` is the squared distance of each row to the seeds before ``step``, before the first one
@@ -125,9 +125,7 @@ def draw_steps(
 
 
 @helper
-def _measure(
-    tiles, places, coarse, gone, rate, apart, whose, drawn, potentials, counts, one, two
-):
+def _measure(tiles, places, coarse, gone, rate, apart, whose, drawn, potentials, counts, one, two):
     """Measure some candidates, tile by tile, and overwrite the distances of rows that have gone.
 
     OUT: apart, whose, potentials, one, two.

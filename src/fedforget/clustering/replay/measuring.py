@@ -74,7 +74,8 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
     """Nearest anchors of the points in some slots, and margins.
 
     ``labels`` say which anchors may be the nearest, ``everyone`` means every point, in the order of
-    slots (where products are taken, every slot), ``rounding`` how far anchors may be from their centres, and ``wanted`` up to where margins should be good.
+    slots (where products are taken, every slot), ``rounding`` how far anchors may be from their
+    centres, and ``wanted`` up to where margins should be good.
     Returns how many distances did not have to be computed.
     OUT: margins (nearest, measured; working memory), slots behind the last.
     """

@@ -58,7 +58,8 @@ class SlotRaces:
     @staticmethod
     def are_for(records: RecordSlots, n_candidates: int) -> bool:
         """Whether records are so few that they are best kept in tiles."""
-        return can_be_turned(*records.points.values.shape, n_candidates)
+        slots, d = records.points.values.shape
+        return can_be_turned(slots, d, n_candidates)
 
     def run(self, restart: int, gone: Ints, before: Candidates | None = None) -> Race:
         """The race of one restart, whose rows are slots.
