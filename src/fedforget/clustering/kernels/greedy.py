@@ -217,8 +217,13 @@ def _distance(tiles, row, place):
 
 
 @kernel
-def clear_rows(tiles, keys0, keys1, rows):
-    """Overwrite the places and the keys of some rows, in order.  OUT: tiles, keys0, keys1."""
+def clear_rows(tiles, keys0, keys1, distances, known, are_clear, rows):
+    """Overwrite all that is known of some rows, which are in order.
+
+    ``distances`` and ``known`` are those of the candidates of all steps; ``are_clear`` says that
+    the distances of these rows to candidates that are there are overwritten already.
+    OUT: tiles, keys0, keys1, distances, known.
+    """
     begin = 0
     while begin < rows.shape[0]:
         # Those of one tile together: memory is then met in its order.
@@ -231,6 +236,15 @@ def clear_rows(tiles, keys0, keys1, rows):
             for j in range(begin, end):
                 tiles[tile, t, rows[j] % TILE] = 0.0
         begin = end
+    for k in range(known.shape[0]):
+        for j in range(rows.shape[0]):
+            if known[k] == rows[j]:
+                # From its distances to many others a record could be computed.
+                distances[k, :] = 0.0
+                known[k] = -1
+        if not are_clear:
+            for j in range(rows.shape[0]):
+                distances[k, rows[j]] = 0.0
 
 
 @helper

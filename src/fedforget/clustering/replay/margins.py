@@ -152,6 +152,9 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
             elif changed[c, BEFORE] == 0 and labels[slot] >= 0:
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, AFTER])
     is_first = t == 0 and not is_old
+    if is_first:
+        # A new run meets all points several times.
+        margins.path.met_all = margins.path.number
     if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
         # Where no centre has moved, labels stand.  One that is back at its anchor has moved.
         if any_moved:

@@ -115,7 +115,8 @@ def root_of(slack):
 def _measure_by_features(margins, slots, count, anchors, everyone):
     """Measure points one feature after the other, block by block.  OUT: margins, slots.
 
-    While a walk lasts, all points stay where they are, so they need to be turned only once.
+    While a walk lasts, all points stay where they are.  So they are turned for the rest of it when
+    it meets all of them again.
     """
     n_clusters, d = anchors.shape
     for k in range(n_clusters):
@@ -126,8 +127,9 @@ def _measure_by_features(margins, slots, count, anchors, everyone):
     errors = margins.errors
     twice = np.float32(2.0 * errors.estimate * (1.0 + 1e-6))
     pad, away = np.float32(errors.squared), np.float32(errors.away * (1.0 + 1e-6))
-    stay = everyone and margins.turned.shape[0] > 0
-    are_turned = stay and margins.path.turned == margins.path.number
+    path = margins.path
+    stay = everyone and margins.turned.shape[0] > 0 and path.met_all == path.number
+    are_turned = stay and path.turned == path.number
     for begin in range(0, width, SLOT_BLOCK):
         some = slice(begin, begin + SLOT_BLOCK)
         tile = margins.turned[begin // SLOT_BLOCK] if stay else margins.gathered
@@ -135,8 +137,10 @@ def _measure_by_features(margins, slots, count, anchors, everyone):
             gather(margins.coordinates, slots, begin, tile)
         nearest, measured = margins.nearest[some], margins.measured[some]
         meet_anchors(tile, margins.factors, twice, pad, away, nearest, measured)
+    if everyone:
+        path.met_all = path.number
     if stay:
-        margins.path.turned = margins.path.number
+        path.turned = path.number
 
 
 @helper

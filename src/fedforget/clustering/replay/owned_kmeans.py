@@ -189,10 +189,11 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         working = np.empty((m, d)), np.empty(m), np.empty((kept.rows.shape[2], m)), np.empty(d)
         choices_stand(self._tables[0], *drawn, *change, coarse_of(d), *working, stand)
         status[(status == READY) & (stand != STAND)] = RERUN
-        is_gone = change.changed[:, AFTER] == 0
-        self._gone = change.changed[is_gone, SLOT]
+        self._reusable, self._gone = [], NO_ROWS
         # A record that comes could win any race.
-        self._reusable = np.flatnonzero(stand == GONE).tolist() if is_gone.all() else []
+        if not len(change.values):
+            self._reusable = np.flatnonzero(stand == GONE).tolist()
+            self._gone = change.changed[:, SLOT].copy()
 
     def outcome(self, number: int) -> Outcome:
         """Where a restart ended; a copy, except for its labels."""
@@ -426,7 +427,7 @@ class OwnedKMeans:
         """Erase records."""
         before = self._seeds_of_all()
         # In their order, memory is asked for ahead of its turn.
-        self._take_out(np.sort(slots))
+        self._take_out(np.sort(slots) if len(slots) > 1 else slots)
         self.redrawn_from = self._first_redrawn(before)
 
     def _take_out(self, slots: Ints) -> None:

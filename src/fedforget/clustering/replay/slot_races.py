@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.arrays import Flags, Floats, Ints, UInts
+from fedforget.arrays import Floats, Ints, UInts
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows, can_be_turned
 from fedforget.clustering.greedy import Track, run_on
@@ -96,24 +96,10 @@ class SlotRaces:
             one.known.fill(-1)
 
     def erase(self, slots: Ints) -> None:
-        """Overwrite what is known of records that have gone."""
+        """Overwrite what is known of records that have gone, whose slots are sorted."""
         for restart, track in enumerate(self._tracks):
-            known = track.known.ravel()
-            lost = _are_among(slots, known)
-            if lost.any():
-                # From its distances to many records a record could be computed.
-                track.distances.reshape(len(known), -1)[lost] = 0.0
-                known[lost] = -1
-            if not self._are_clear[restart]:
-                track.distances[:, :, slots] = 0.0
+            known = track.known.reshape(-1)
+            distances = track.distances.reshape(len(known), -1)
+            is_clear = self._are_clear[restart]
+            kernels.clear_rows(track.tiles, *track.keys, distances, known, is_clear, slots)
             self._are_clear[restart] = False
-        kernels.clear_rows(self._tracks[0].tiles, *self._tracks[0].keys, slots)
-
-
-def _are_among(numbers: Ints, wanted: Ints) -> Flags:
-    """Which of the wanted are among numbers that are sorted."""
-    if not len(numbers):
-        return np.zeros(len(wanted), dtype=np.bool_)
-    places = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-    found: Flags = numbers[places] == wanted
-    return found

@@ -153,7 +153,7 @@ CENTRE = record(norm=Real, error=Real)
 PRODUCTS = record(known=Int)
 FOLLOW = record(ratio=Real, constant=Real, by_members=np.bool_)
 LIBRARY = record(sgemm=Int)
-PATH = record(number=Int, known=Int, turned=Int)
+PATH = record(number=Int, known=Int, met_all=Int, turned=Int)
 ERRORS = record(estimate=Real, squared=Real, away=Real, rounding=Real)
 POOL = record(free=Int)
 RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
@@ -246,8 +246,9 @@ class Margins(NamedTuple):
     errors : bounds on the errors of an ``estimate``, of a ``squared`` distance from it, and of how
         far anchors are from centres by ``rounding``; ``away`` as in :func:`root_of`.
     left : places of the points that are multiplied with all anchors.
-    path, travelled : the ``number`` of a walk, of how many points it knows distances, and the last
-        walk that has ``turned`` the points; how far each centre has come on it.
+    path, travelled : the ``number`` of a walk, of how many points it knows distances, the last walk
+        that has ``met_all`` points or is about to, and the last one that has ``turned`` them; how
+        far each centre has come on it.
     spans : the same in single precision, rounded up.
     lefts : what is left of one point's bounds.
     rivals : which centres may be nearest to one point.
