@@ -54,6 +54,11 @@ class SlotRaces:
         n_steps = n_seeds if self.are_kept else 1
         self._are_clear = [False] * n_restarts
         self._tracks = [Track.of(tiles, keys, n_steps, n_candidates) for _ in range(n_restarts)]
+        # Of each track what is overwritten where records go, the candidates of all steps in a row.
+        self._leftovers = [
+            (tiles, *keys, one.distances.reshape(one.known.size, -1), one.known.reshape(-1))
+            for one in self._tracks
+        ]
 
     @staticmethod
     def are_for(records: RecordSlots, n_candidates: int) -> bool:
@@ -97,9 +102,6 @@ class SlotRaces:
 
     def erase(self, slots: Ints) -> None:
         """Overwrite what is known of records that have gone, whose slots are sorted."""
-        for restart, track in enumerate(self._tracks):
-            known = track.known.reshape(-1)
-            distances = track.distances.reshape(len(known), -1)
-            is_clear = self._are_clear[restart]
-            kernels.clear_rows(track.tiles, *track.keys, distances, known, is_clear, slots)
+        for restart, leftovers in enumerate(self._leftovers):
+            kernels.clear_rows(*leftovers, self._are_clear[restart], slots)
             self._are_clear[restart] = False
