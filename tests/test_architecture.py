@@ -94,6 +94,7 @@ REPLAY = [
     {"margins", "columns"},
     {"walk"},
     {"engine", "record_slots"},
+    {"slot_races"},
     {"following", "owned_kmeans"},
 ]
 INSIDE = {

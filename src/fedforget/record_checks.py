@@ -62,7 +62,8 @@ def check_distinct(ids: Ids, what: str = "ids") -> None:
     """Refuse ids that occur twice in one call."""
     if len(ids) < 2 or (ids.dtype.kind == "i" and bool((ids[1:] > ids[:-1]).all())):
         return
-    distinct, counts = np.unique(ids, return_counts=True)
-    if len(distinct) != len(ids):
-        repeated = distinct[counts > 1]
+    ordered = np.sort(ids)
+    is_repeated = ordered[1:] == ordered[:-1]
+    if is_repeated.any():
+        repeated = np.unique(ordered[1:][is_repeated])
         raise DuplicateIdError(f"{what} given more than once: {name_some(repeated)}")

@@ -16,11 +16,13 @@ import twins
 from fedforget.clustering import distance, kernels
 from fedforget.clustering.distance import Rows
 from fedforget.clustering.greedy import (
-    Before,
+    NO_ROWS,
+    Track,
     coarse_of,
     least_of,
     n_candidates_of,
     run_greedily,
+    run_on,
 )
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Keys, Secret
@@ -410,12 +412,21 @@ def test_a_broken_update_of_potentials_is_caught() -> None:
 # -- a race in one kernel, and races before records went -------------------------------------------
 
 
-def race_over(
-    values: np.ndarray, keys: Keys, before: Before | None = None, *, by_calls: bool = False
-) -> Race:
+def race_over(values: np.ndarray, keys: Keys, *, by_calls: bool = False) -> Race:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distance, "_TURNED_SIZE", -1 if by_calls else 10**9)
-        return run_greedily(Rows(values), keys, 6, 3, smallest_id=first_row, before=before)
+        return run_greedily(Rows(values), keys, 6, 3, smallest_id=first_row)
+
+
+def race_on(track: Track, here: np.ndarray, before: Candidates, gone: np.ndarray = NO_ROWS) -> Race:
+    """A race on a track whose places are not all taken."""
+    return run_on(track, here.astype(np.float64), before, gone, smallest_id=first_row)
+
+
+def nothing_drawn() -> Candidates:
+    drawn = Candidates.none(6, 3)
+    drawn.rows[:] = kernels.TO_DRAW
+    return drawn
 
 
 def all_of(race: Race) -> tuple[object, ...]:
@@ -442,37 +453,85 @@ def test_one_kernel_draws_what_single_races_draw(number: int) -> None:
     assert all_of(race_over(values, keys)) == all_of(race_over(values, keys, by_calls=True))
 
 
+@pytest.mark.parametrize("n_steps", [1, 6])
 @pytest.mark.parametrize("number", range(60))
-def test_what_stands_of_a_race_before_is_what_a_new_one_draws(number: int) -> None:
+def test_what_stands_of_a_race_before_is_what_a_new_one_draws(number: int, n_steps: int) -> None:
+    """Records go several times; distances to candidates are kept in one case of two."""
     rng = np.random.default_rng(number)
-    values, ids = some_rows(rng, 200), np.arange(200)
-    old = race_over(values, keys_of_ids(SECRET, ids)).candidates
-    assert old is not None
-    goes = rng.random(200) < rng.choice([0.005, 0.05, 0.3])
-    stays = np.flatnonzero(~goes)
-    place = np.full(201, kernels.TO_DRAW)
-    place[stays], place[-1] = np.arange(len(stays)), -1
-    before = Before(Candidates(place[old.rows], old.scores, old.totals, old.chosen), values[goes])
-    keys = keys_of_ids(SECRET, stays)
-    new = race_over(values[stays], keys)
-    assert all_of(race_over(values[stays], keys, before)) == all_of(new)
-    # Another restart may need them.
-    assert before.gone.tolist() == values[goes].tolist()
+    values, keys = some_rows(rng, 200), keys_of_ids(SECRET, np.arange(200))
+    track = Track.of(Rows(values).turned(), keys, n_steps, 3)
+    here, before, gone = np.ones(200, dtype=bool), nothing_drawn(), NO_ROWS
+    for _ in range(4):
+        race = race_on(track, here, before, gone)
+        stays = np.flatnonzero(here)
+        new = race_over(values[stays], Keys(keys.low[stays], keys.high[stays]))
+        assert race.candidates is not None
+        assert new.candidates is not None
+        new.candidates.rows[:] = np.where(new.candidates.rows < 0, -1, stays[new.candidates.rows])
+        assert race.rows == stays[new.rows].tolist()
+        assert all_of(race)[1:3] == all_of(new)[1:3]
+        assert race.rate[stays].tolist() == new.rate.tolist()
+        assert not race.rate[~here].any()
+        goes = here & (rng.random(200) < rng.choice([0.005, 0.05, 0.3]))
+        here, gone, before = here & ~goes, np.flatnonzero(goes), race.candidates
+        before.rows[np.isin(before.rows, gone)] = kernels.TO_DRAW
 
 
 def test_what_stands_is_not_drawn_again(rng: np.random.Generator) -> None:
     """A record goes that was no candidate; scores that no race could have tell who was asked."""
     values, keys = rng.normal(size=(200, 3)), keys_of_ids(SECRET, np.arange(200))
-    old = race_over(values, keys).candidates
-    assert old is not None
-    last = int(np.setdiff1d(np.arange(200), old.rows)[-1])
-    order = np.append(np.delete(np.arange(200), last), last)
-    kept = Candidates(np.argsort(order)[old.rows], old.scores + 1.0, old.totals, old.chosen)
-    left = order[:-1]
-    before = Before(kept, values[order[-1:]])
-    race = race_over(values[left], Keys(keys.low[left], keys.high[left]), before)
+    track, here = Track.of(Rows(values).turned(), keys, 6, 3), np.ones(200, dtype=bool)
+    kept = race_on(track, here, nothing_drawn()).candidates
+    assert kept is not None
+    last = np.setdiff1d(np.arange(200), kept.rows)[-1:]
+    here[last] = False
+    kept.scores[:] += 1.0
+    scores = kept.scores.tolist()
+    race = race_on(track, here, kept, last)
     assert race.candidates is not None
-    assert race.candidates.scores[1:].tolist() == kept.scores[1:].tolist()
+    assert race.candidates.scores.tolist() == scores
+
+
+@pytest.mark.parametrize("n_steps", [1, 6])
+def test_distances_that_are_kept_are_not_measured_again(
+    n_steps: int, rng: np.random.Generator
+) -> None:
+    """Distances that no record could have tell whether these were asked."""
+    values, keys = rng.normal(size=(128, 3)), keys_of_ids(SECRET, np.arange(128))
+    track, here = Track.of(Rows(values).turned(), keys, n_steps, 3), np.ones(128, dtype=bool)
+    first = race_on(track, here, nothing_drawn())
+    assert all_of(race_on(track, here, nothing_drawn())) == all_of(first)
+    track.distances[:] = 1e-3
+    assert (all_of(race_on(track, here, nothing_drawn())) == all_of(first)) == (n_steps == 1)
+
+
+def test_nothing_is_left_of_records_that_have_gone(rng: np.random.Generator) -> None:
+    """A model's races keep neither their places nor their keys, nor any distance of theirs."""
+    values = rng.random((300, 3)) + 1.0
+    model = owned(values, np.arange(300), n_clusters=6, n_init=2)
+    assert model.replayed is not None
+    races = model.replayed.races
+    assert races is not None
+    assert races.are_kept
+    for n in (1, 40):
+        candidates = np.unique(kept_by(model).rows)
+        slots = np.append(rng.choice(model.records.in_use(), n), candidates[1:3])
+        slots = np.unique(slots)
+        model.forget(slots)
+        for track in races._tracks:
+            assert not track.tiles[slots // kernels.TILE, :, slots % kernels.TILE].any()
+            assert not track.keys.low[slots].any()
+            assert not track.keys.high[slots].any()
+            assert not track.distances[..., slots].any()
+            assert not np.isin(track.known, slots).any()
+            used = model.records.in_use()
+            for step, number in np.argwhere(track.known >= 0).tolist():
+                place = model.records.coordinates(track.known[[step], number])[0]
+                d2 = [
+                    twins.squared_distance(row, place.tolist())
+                    for row in model.records.coordinates(used).tolist()
+                ]
+                assert track.distances[step, number, used].tolist() == d2
 
 
 @pytest.mark.parametrize("memory_limit", [0, 20_000, 1 << 24])

@@ -21,7 +21,7 @@ from fedforget import KMeans
 from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.record_kmeans import exact_loss
-from fedforget.clustering.replay import engine, owned_kmeans
+from fedforget.clustering.replay import engine, owned_kmeans, room
 from fedforget.clustering.replay.engine import Task
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
 from fedforget.clustering.replay.record_slots import RecordSlots
@@ -376,6 +376,47 @@ def test_a_wrong_threshold_is_caught() -> None:
             assert same or broken
             differing += not same
     assert differing
+
+
+def test_moments_follow_a_large_batch(rng: np.random.Generator) -> None:
+    """Squares are added up in parts, and these are joined again and again."""
+    values, ids = rng.uniform(-1.0, 1.0, (3600, 5)) * 2.0 ** rng.integers(0, 30, 5), np.arange(3600)
+    # The largest magnitude of a feature stays, and many come close to it.
+    values[1:1200] = values[0] = np.abs(values).max(axis=0)
+    model = owned(values, ids, tol=1e-4)
+    left = np.setdiff1d(ids, 1 + rng.permutation(3599)[:1100])
+    model.forget(np.setdiff1d(ids, left))
+    fresh = RecordSlots(values[left], left, keys_of_ids(SECRET, left), left)
+    assert model.replayed is not None
+    assert model.records.moments.weight == fresh.moments.weight == 2500
+    assert model.records.moments.sums.tolist() == fresh.moments.sums.tolist()
+    assert model.records.moments.squares.tolist() == fresh.moments.squares.tolist()
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_points_that_stay_turned_do_not_show(greedy: bool, rng: np.random.Generator) -> None:
+    """Labels and reserves of every row are the same, bit for bit, and records are not left."""
+    values, ids = rng.normal(size=(2000, 5)), np.arange(2000)
+    gone = np.sort(rng.permutation(2000)[:300])
+    models = []
+    for turned in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not turned:
+                patch.setattr(room, "MOST_TURNED", 0)
+            model = owned(values, ids, n_clusters=6, n_init=2, greedy=greedy)
+        model.forget(gone)
+        assert model.replayed is not None
+        assert model.replayed.margins is not None
+        assert (len(model.replayed.margins.turned) > 0) == turned
+        assert not model.replayed.margins.turned.any()
+        models.append(model.replayed)
+    one, two = models
+    used = one._rows_in_use()
+    assert used.tolist() == two._rows_in_use().tolist()
+    assert one.rows.labels[used].tolist() == two.rows.labels[used].tolist()
+    assert one.margins is not None
+    assert two.margins is not None
+    assert one.margins.reserves[used].tolist() == two.margins.reserves[used].tolist()
 
 
 def test_trajectories_go_before_new_ones_come() -> None:

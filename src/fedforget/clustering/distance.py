@@ -77,6 +77,11 @@ def _round(values: Floats, largest: float, out: Singles) -> float:
     return math.ldexp(1.0, exponent)
 
 
+def can_be_turned(n: int, d: int, n_centres: int) -> bool:
+    """Whether so many centres are best met by rows in tiles, side by side."""
+    return d * n_centres < _SCREEN_SIZE and n * d <= _TURNED_SIZE
+
+
 class Rows:
     """Rows that are to meet centres, perhaps many times.  Prior validation is assumed.
 
@@ -112,8 +117,8 @@ class Rows:
 
     def can_be_turned(self, n_centres: int) -> bool:
         """Whether so many centres are best met by rows in the second layout."""
-        d: int = self.values.shape[1]
-        return d * n_centres < _SCREEN_SIZE and len(self) * d <= _TURNED_SIZE
+        n, d = self.values.shape
+        return can_be_turned(n, d, n_centres)
 
     def turned(self) -> Floats:
         """The rows in the second layout."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from fedforget.clustering.race import Candidates, Race, new_race, run_race, winn
 
 CANDIDATE_BITS = 27
 """The clocks of candidate j at a step have the step's number plus j times two to this power."""
+
+NO_ROWS = np.empty(0, dtype=np.int64)
+_NO_LABELS = np.empty(0, dtype=np.int32)
 
 
 def n_candidates_of(n_clusters: int) -> int:
@@ -49,18 +52,29 @@ def coarse_of(n_features: int) -> float:
     return 2.0**bits
 
 
-class Before(NamedTuple):
-    """A race that was run before some records went, and from which a new one takes what stands.
+@dataclass
+class Track:
+    """Records that race, side by side, and what is known of their distances to candidates.
 
     Attributes
     ----------
-    candidates : its candidates, by the rows of the records that are left; ``kernels.TO_DRAW``
-        where a candidate has gone.
-    gone : the records that have gone, in coordinates.
+    tiles : the records in coordinates, turned tile by tile; a place may be empty.
+    keys : those of the records.
+    distances, known : squared distances of all records to the candidates of each step, and to
+        which rows they are (-1: to none); room for one step where they are not kept.
     """
 
-    candidates: Candidates
-    gone: Floats
+    tiles: Floats
+    keys: Keys
+    distances: Floats
+    known: Ints
+
+    @classmethod
+    def of(cls, tiles: Floats, keys: Keys, n_steps: int, n_candidates: int) -> Track:
+        """A track on which nothing has been drawn; ``n_steps`` is 1 if distances are not kept."""
+        width = len(tiles) * kernels.TILE
+        distances = np.zeros((n_steps, n_candidates, width))
+        return cls(tiles, keys, distances, np.full(distances.shape[:2], -1, dtype=np.int64))
 
 
 def run_greedily(
@@ -71,7 +85,6 @@ def run_greedily(
     *,
     smallest_id: Callable[[Ints], int],
     stream: int = 0,
-    before: Before | None = None,
 ) -> Race:
     """Draw until there are ``n_seeds`` seeds, or no record is apart from them.
 
@@ -82,75 +95,89 @@ def run_greedily(
     n_candidates : how many races a step has.
     smallest_id : given the rows of tied records, returns the row with the smallest id.
     stream : counter of the first step.
-    before : what is known of the race; it changes how much is computed, and nothing else.
     """
+    if len(rows) and rows.can_be_turned(n_candidates):
+        drawn = Candidates.none(n_seeds, n_candidates)
+        drawn.rows[:] = kernels.TO_DRAW
+        track = Track.of(rows.turned(), keys, 1, n_candidates)
+        rate = np.ones(len(rows))
+        return run_on(track, rate, drawn, NO_ROWS, smallest_id=smallest_id, stream=stream)
+    return _run_by_calls(rows, keys, n_seeds, n_candidates, smallest_id, stream)
+
+
+def run_on(
+    track: Track,
+    rate: Floats,
+    drawn: Candidates,
+    gone: Ints,
+    *,
+    smallest_id: Callable[[Ints], int],
+    stream: int = 0,
+) -> Race:
+    """Draw seeds on a track, in one kernel which comes back only where scores are equal.
+
+    Parameters
+    ----------
+    track : the records; what is known of their distances changes how much is computed, and nothing
+        else.
+    rate : 1 for each record, 0 for each place without one; it becomes D^2.
+    drawn : the candidates, completed in place.  All are ``kernels.TO_DRAW``; or they are those of a
+        race before records went, and those that have gone are ``kernels.TO_DRAW``.
+    gone : the rows of these records, which are still on the track.
+    """
+    keys = track.keys
+    parts = drawn.rows, drawn.scores, drawn.totals, drawn.chosen
+    # Candidate 0 of the first step has no rivals.
+    drawn.rows[0, 1:] = -1
+    gone_rate, coarse = np.ones(len(gone)), coarse_of(track.tiles.shape[1])
+    race = Race([], [], rate, _NO_LABELS, _NO_LABELS, candidates=drawn)
+    step = 0
+    while True:
+        step, tied = kernels.draw_steps(
+            track.tiles, *keys, np.uint64(stream), CANDIDATE_BITS, coarse, gone, gone_rate, step,
+            rate, track.distances, track.known, *parts,
+        )  # fmt: skip
+        if tied < 0:
+            break
+        won = _settle_tie(keys, rate, stream + step + (tied << CANDIDATE_BITS), smallest_id)
+        drawn.rows[step, tied], drawn.scores[step, tied] = won
+        drawn.totals[step, tied] = kernels.TO_MEASURE
+    drawn.rows[step:] = -1
+    for at, number in enumerate(drawn.chosen[:step].tolist()):
+        race.rows.append(int(drawn.rows[at, number]))
+        race.scores.append(float(drawn.scores[at, number]))
+    return race
+
+
+def _settle_tie(
+    keys: Keys, rate: Floats, counter: int, smallest_id: Callable[[Ints], int]
+) -> tuple[int, float]:
+    """The row that wins a race in which several have the lowest score, and the score."""
+    n = len(rate)
+    no_values = np.empty((n, 0))
+    labels = np.zeros(n, dtype=np.int32)
+    race = Race([], [], rate, labels, labels)
+    won = winner_of(race, no_values, keys, no_values[:0], counter, smallest_id)
+    assert won is not None
+    return won
+
+
+def _run_by_calls(
+    rows: Rows,
+    keys: Keys,
+    n_seeds: int,
+    n_candidates: int,
+    smallest_id: Callable[[Ints], int],
+    stream: int,
+) -> Race:
+    """:func:`run_greedily`, race by race."""
     race, drawn = new_race(len(rows)), Candidates.none(n_seeds, n_candidates)
     race.candidates = drawn
     run_race(race, rows, keys, min(n_seeds, 1), smallest_id=smallest_id, stream=stream)
     if not race.rows:
         return race
     drawn.rows[0, 0], drawn.scores[0, 0] = race.rows[0], race.scores[0]
-    if rows.can_be_turned(n_candidates):
-        _draw_by_tiles(race, drawn, rows, keys, smallest_id, stream, before)
-    else:
-        _draw_by_calls(race, drawn, rows, keys, smallest_id, stream)
-    return race
-
-
-def _draw_by_tiles(
-    race: Race,
-    drawn: Candidates,
-    rows: Rows,
-    keys: Keys,
-    smallest_id: Callable[[Ints], int],
-    stream: int,
-    before: Before | None,
-) -> None:
-    """Draw all further seeds in one kernel, which comes back only where scores are equal."""
-    n_candidates = drawn.rows.shape[1]
-    drawn.rows[1:] = kernels.TO_DRAW
-    tiles, gone = rows.turned(), np.empty((0, 1, kernels.TILE))
-    gone_rate = np.empty(0)
-    if before is not None and before.candidates.rows[0, 0] == race.rows[0]:
-        kept = before.candidates
-        for new, old in zip(vars(drawn).values(), vars(kept).values(), strict=True):
-            new[1:] = old[1:]
-        gone_rows = Rows(before.gone)
-        gone, (_, gone_rate) = gone_rows.turned(), gone_rows.nearest(rows.values[race.rows])
-    parts = drawn.rows, drawn.scores, drawn.totals, drawn.chosen
-    near, coarse = np.empty((n_candidates, len(rows))), coarse_of(rows.values.shape[1])
-    step, no_seeds = 1, np.empty((0, rows.values.shape[1]))
-    while True:
-        step, tied = kernels.draw_steps(
-            tiles, rows.values, *keys, np.uint64(stream), CANDIDATE_BITS, coarse, gone, gone_rate,
-            step, race.rate, race.label, race.met, near, *parts,
-        )  # fmt: skip
-        if tied < 0:
-            break
-        counter = stream + step + (tied << CANDIDATE_BITS)
-        won = winner_of(race, rows.values, keys, no_seeds, counter, smallest_id)
-        assert won is not None
-        drawn.rows[step, tied], drawn.scores[step, tied] = won
-        drawn.totals[step, tied] = kernels.TO_MEASURE
-    # These are records that are to be erased.
-    gone.fill(0.0)
-    drawn.rows[step:] = -1
-    steps = range(1, step)
-    race.rows += [int(drawn.rows[at, drawn.chosen[at]]) for at in steps]
-    race.scores += [float(drawn.scores[at, drawn.chosen[at]]) for at in steps]
-
-
-def _draw_by_calls(
-    race: Race,
-    drawn: Candidates,
-    rows: Rows,
-    keys: Keys,
-    smallest_id: Callable[[Ints], int],
-    stream: int,
-) -> None:
-    """Draw all further seeds, race by race."""
     values = rows.values
-    n_seeds, n_candidates = drawn.rows.shape
     n, d = values.shape
     no_seeds, coarse = np.empty((0, d)), coarse_of(d)
     near = np.empty((n_candidates, n))
@@ -175,6 +202,7 @@ def _draw_by_calls(
         race.rows.append(int(drawn.rows[step, chosen]))
         race.scores.append(float(drawn.scores[step, chosen]))
         race.rate[:] = near[which[chosen] - first]
+    return race
 
 
 def least_of(totals: Ints) -> int:

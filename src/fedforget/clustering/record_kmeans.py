@@ -8,14 +8,13 @@ compared as exact numbers: no order of records shows anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from fedforget.arrays import Floats, Ints
-from fedforget.clustering.greedy import Before, run_greedily
+from fedforget.clustering.greedy import run_greedily
 from fedforget.clustering.ids import Ids, smallest_id
 from fedforget.clustering.lloyd import Moments, Restarts
 from fedforget.clustering.race import Race
@@ -26,14 +25,12 @@ from fedforget.clustering.rounding import Rounding
 class RecordRestarts(Restarts):
     """Records of weight 1; ties in the race go to the smallest id.
 
-    With several candidates per step, seeds are drawn greedily.  Races that were run ``before``
-    records went save some of the work.
+    With several candidates per step, seeds are drawn greedily.
     """
 
     ids: Ids
     rounding: Rounding
     n_candidates: int = 1
-    before: Mapping[int, Before] = field(default_factory=dict)
 
     def seed(self, restart: int, *, runners_up: bool = False) -> Race:
         if self.n_candidates == 1:
@@ -45,7 +42,6 @@ class RecordRestarts(Restarts):
             self.n_candidates,
             smallest_id=self.first_of,
             stream=restart << 32,
-            before=self.before.get(restart),
         )
 
     def first_of(self, rows: Ints) -> int:

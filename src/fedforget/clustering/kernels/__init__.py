@@ -38,7 +38,7 @@ from fedforget.clustering.kernels.distance import (
     squared_distance,
     turn,
 )
-from fedforget.clustering.kernels.greedy import TO_DRAW, TO_MEASURE, draw_steps
+from fedforget.clustering.kernels.greedy import TO_DRAW, TO_MEASURE, clear_rows, draw_steps
 from fedforget.clustering.kernels.index import index_drop, index_find, index_put
 from fedforget.clustering.kernels.lattice import (
     add_fixed_point,
@@ -72,6 +72,7 @@ __all__ = [
     "add_moments",
     "all_within",
     "challenge",
+    "clear_rows",
     "cluster_losses",
     "copy_and_measure",
     "distances_to",

@@ -70,12 +70,13 @@ def _sum_of(numbers, n):
 
 
 @helper
-def _count_block(squares, coarse, total, high, low):
-    """Add at most 64 squared distances to a total.  OUT: total, high, low."""
+def count_nearer(squares, others, coarse, total, high, low):
+    """Add the lesser of each of two squared distances, at most 64.  OUT: total, high, low."""
     n = squares.shape[0]
     for i in range(n):
-        high[i] = part_high(squares[i], coarse)
-        low[i] = part_low(squares[i], high[i], coarse)
+        square = squares[i] if squares[i] < others[i] else others[i]
+        high[i] = part_high(square, coarse)
+        low[i] = part_low(square, high[i], coarse)
     carry(
         total,
         np.int64(_sum_of(high, n) / coarse),
@@ -91,25 +92,16 @@ def _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, one, two):
         nearer = near[k, begin:end]
         for i in range(nearer.shape[0]):
             nearer[i] = min(one[i], d2[begin + i])
-        _count_block(nearer, coarse, totals[k], one, two)
-
-
-@helper
-def try_tiles(tiles, candidates, coarse, d2, near, totals, one, two):
-    """Rows that were turned before try each candidate as a further seed.  OUT: near, totals.
-
-    ``near[k, i]`` is the lesser of ``d2[i]`` and row i's squared distance to candidate k, and
-    ``totals[k]`` gets the sum of all of them, to begin with zeros.  Working memory: one, two.
-    """
-    n = d2.shape[0]
-    for number in range(tiles.shape[0]):
-        begin, end = number * TILE, min(n, (number + 1) * TILE)
-        _try_tile(tiles[number], candidates, coarse, begin, end, d2, near, totals, one, two)
+        count_nearer(nearer, nearer, coarse, totals[k], one, two)
 
 
 @allocating_kernel
 def try_tiled(values, candidates, coarse, d2, near, totals):
-    """:func:`try_tiles`, turning one tile after the other.  OUT: near, totals."""
+    """Rows try each candidate as a further seed, one tile after the other.  OUT: near, totals.
+
+    ``near[k, i]`` is the lesser of ``d2[i]`` and row i's squared distance to candidate k, and
+    ``totals[k]`` gets the sum of all of them, to begin with zeros.
+    """
     n, d = values.shape
     tile = np.zeros((d, TILE))
     one, two = np.empty(TILE), np.empty(TILE)

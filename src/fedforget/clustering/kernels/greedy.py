@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.clustering.kernels.candidates import carry, try_tiles
-from fedforget.clustering.kernels.race import race_step
-from fedforget.clustering.kernels.tiles import TILE
-from fedforget.compilation import allocating_kernel, helper, inlined
+from fedforget.clustering.kernels.candidates import count_nearer, count_square
+from fedforget.clustering.kernels.clocks import draw, exponential, uniform
+from fedforget.clustering.kernels.race import BLOCK, SCREEN, any_below
+from fedforget.clustering.kernels.tiles import TILE, tile_distances
+from fedforget.compilation import allocating_kernel, helper, inlined, kernel
 
 TO_DRAW = -2
 """The row of a candidate that is still to be drawn."""
@@ -15,47 +16,54 @@ TO_DRAW = -2
 TO_MEASURE = -1
 """The potential of a candidate that was drawn, but not measured."""
 
+MANY = 32
+"""Where one row in so many has gone, potentials are added up again."""
+
 NOBODY = np.iinfo(np.int64).max
 """The potential of a candidate whose race nobody has won."""
 
 
 @allocating_kernel
 def draw_steps(
-    tiles, values, keys0, keys1, stream, candidate_bits, coarse, gone, gone_rate, step, rate, label,
-    met, near, rows, scores, totals, chosen,
+    tiles, keys0, keys1, stream, candidate_bits, coarse, gone, gone_rate, step, rate, distances,
+    known, rows, scores, totals, chosen,
 ):  # fmt: skip
     """Draw seeds from a step on, until all are drawn or nobody can win any more.
 
     Candidates whose rows are ``TO_DRAW`` are drawn.  The others are those of a race before some
-    records went, whose tiles are ``gone``, and whose squared distances to the seeds before ``step``
+    records went: the rows ``gone``, in order, whose squared distances to the seeds before ``step``
     are ``gone_rate``.  While the same seeds are chosen, such a candidate still wins its race, and
-    its potential is what it was without the shares of those that have gone.
+    its potential is what it was without the shares of those that have gone.  Their distances are
+    overwritten with zeros on the way.
+
+    ``rate`` is the squared distance of each row to the seeds before ``step``, before the first one
+    1; it is 0 where there is no record.  ``distances`` are those of all rows to the candidates of
+    each step, ``known`` says to which rows.  Where they are not kept there is room for one step.
+    Whoever won a race before is likely to win it again, so the race starts with that row's score.
 
     Returns the first step that was not taken, and -1.  Where several rows have the lowest score of
     a race, it returns the step and the candidate: the caller sets its row and its score, and its
     potential to ``TO_MEASURE``, and calls again.
 
-    OUT: gone_rate, rate, label, met, near, rows, scores, totals, chosen.
+    OUT: gone_rate, rate, distances, known, rows, scores, totals, chosen.
     """
     n_seeds, n_candidates = rows.shape
-    d = values.shape[1]
-    no_seeds, no_weights = np.empty((0, d)), np.empty(0)
-    # Which candidates are measured together, where they are, and what they come to.
-    which = np.empty(n_candidates, dtype=np.int64)
-    places, sums = np.empty((n_candidates, d)), np.empty((n_candidates, 2), dtype=np.int64)
-    gone_near = np.empty((n_candidates, gone_rate.shape[0]))
+    places = np.empty((n_candidates, tiles.shape[1]))
+    is_new, counts = np.empty(n_candidates, dtype=np.bool_), np.empty(n_candidates, dtype=np.bool_)
     one, two = np.empty(TILE), np.empty(TILE)
+    are_kept = distances.shape[0] == n_seeds
+    # What many have left behind takes longer to take away than what is left takes to add up.
+    many_gone = gone.shape[0] * MANY >= rate.shape[0]
     while step < n_seeds:
         drawn, potentials = rows[step], totals[step]
+        apart, whose = distances[step if are_kept else 0], known[step if are_kept else 0]
+        if not are_kept:
+            whose[:] = -1
         anybody = False
-        for number in range(n_candidates):
+        for number in range(n_candidates if step > 0 else 1):
             if drawn[number] == TO_DRAW:
                 counter = stream + np.uint64(step) + np.uint64(number << candidate_bits)
-                # Rows have met all seeds: their rates are what they are.
-                n_met = no_seeds.shape[0]
-                row, score, ties = race_step(
-                    values, no_seeds, n_met, no_weights, keys0, keys1, counter, rate, label, met
-                )
+                row, score, ties = _win(keys0, keys1, counter, rate, whose[number])
                 if ties > 1:
                     return step, number
                 drawn[number] = row
@@ -65,93 +73,178 @@ def draw_steps(
         if not anybody:
             break
 
-        # Those that stand lose the shares of the records that have gone.
-        count = _gather(values, drawn, potentials, False, which, places)
-        n_standing = count
-        if n_standing > 0:
-            _clear(sums)
-            try_tiles(gone, places[:count], coarse, gone_rate, gone_near, sums, one, two)
-            for j in range(count):
-                carry(potentials[which[j]], -sums[j, 0], -sums[j, 1])
-        gone_row = _place_of(which, n_standing, chosen[step])
-
-        # The others are measured.
-        count = _gather(values, drawn, potentials, True, which, places)
-        if count > 0:
-            _clear(sums)
-            try_tiles(tiles, places[:count], coarse, rate, near, sums, one, two)
+        for number in range(n_candidates):
+            is_new[number] = drawn[number] >= 0 and potentials[number, 0] == TO_MEASURE
+            counts[number] = is_new[number] or (many_gone and drawn[number] >= 0)
+            if drawn[number] >= 0:
+                _pick(tiles, drawn[number], places[number])
+        if step == 0:
+            potentials[0, :] = 0
+        else:
+            # Those that stand lose the shares of the records that have gone.
             for number in range(n_candidates):
-                if potentials[number, 0] == TO_MEASURE:
-                    at = _place_of_row(drawn, which, count, drawn[number])
-                    potentials[number, 0] = sums[at, 0]
-                    potentials[number, 1] = sums[at, 1]
+                if drawn[number] >= 0 and not counts[number]:
+                    is_known = whose[number] == drawn[number]
+                    for c in range(gone.shape[0]):
+                        distance = apart[number, gone[c]]
+                        if not is_known:
+                            distance = _distance(tiles, gone[c], places[number])
+                        share = min(distance, gone_rate[c])
+                        count_square(potentials[number], share, coarse, -1)
+            # The others are measured.
+            _measure(
+                tiles, places, coarse, gone if many_gone else gone[:0], rate, apart, whose, drawn,
+                potentials, counts, one, two,
+            )  # fmt: skip
 
         best = least_total(drawn, potentials)
-        at = _place_of_row(drawn, which, count, drawn[best])
-        if at < 0:
-            _copy(values[drawn[best]], places[0])
-            _clear(sums)
-            try_tiles(tiles, places[:1], coarse, rate, near, sums, one, two)
-            at = 0
-        _copy(near[at], rate)
-        if n_standing > 0 and gone_row >= 0 and best == chosen[step]:
-            _copy(gone_near[gone_row], gone_rate)
-        else:
+        if whose[best] != drawn[best]:
+            whose[best] = drawn[best]
+            for number in range(tiles.shape[0]):
+                some = apart[best, number * TILE : (number + 1) * TILE]
+                tile_distances(tiles[number], places[best], some)
+        if is_new[best] or best != chosen[step]:
             rows[step + 1 :] = TO_DRAW
+        nearest = apart[best]
+        for i in range(rate.shape[0]):
+            # A place without a record keeps its rate of 0.
+            lower = nearest[i] if nearest[i] < rate[i] else rate[i]
+            first = nearest[i] if rate[i] > 0.0 else 0.0
+            rate[i] = first if step == 0 else lower
+        if step == 0 or not many_gone:
+            for c in range(gone.shape[0]):
+                distance = apart[best, gone[c]]
+                gone_rate[c] = distance if step == 0 else min(gone_rate[c], distance)
+            for number in range(n_candidates):
+                if whose[number] >= 0 or not are_kept:
+                    for c in range(gone.shape[0]):
+                        apart[number, gone[c]] = 0.0
         chosen[step] = best
         step += 1
     return step, -1
 
 
-@inlined
-def _copy(source, out):
-    """Copy a vector.  OUT: out."""
-    for t in range(out.shape[0]):
-        out[t] = source[t]
-
-
-@inlined
-def _clear(sums):
-    """Begin with potentials of zero.  OUT: sums."""
-    for number in range(sums.shape[0]):
-        sums[number, 0] = 0
-        sums[number, 1] = 0
-
-
 @helper
-def _gather(values, drawn, potentials, is_new, which, places):
-    """List the candidates that are to be measured, or the others, each row once; how many.
+def _measure(tiles, places, coarse, gone, rate, apart, whose, drawn, potentials, counts, one, two):
+    """Measure some candidates, tile by tile, and overwrite the distances of rows that have gone.
 
-    OUT: which, places.
+    OUT: apart, whose, potentials, one, two.
     """
-    count = 0
+    n, at = rate.shape[0], 0
     for number in range(drawn.shape[0]):
-        if drawn[number] < 0 or (potentials[number, 0] == TO_MEASURE) != is_new:
-            continue
-        if is_new and _place_of_row(drawn, which, count, drawn[number]) >= 0:
-            continue
-        which[count] = number
-        _copy(values[drawn[number]], places[count])
-        count += 1
-    return count
+        if counts[number]:
+            potentials[number, :] = 0
+    for tile in range(tiles.shape[0]):
+        begin, end = tile * TILE, min(n, (tile + 1) * TILE)
+        later = at
+        while later < gone.shape[0] and gone[later] < end:
+            later += 1
+        for number in range(drawn.shape[0]):
+            if counts[number]:
+                if whose[number] != drawn[number]:
+                    some = apart[number, begin : begin + TILE]
+                    tile_distances(tiles[tile], places[number], some)
+                some = apart[number, begin:end]
+                count_nearer(some, rate[begin:end], coarse, potentials[number], one, two)
+            for c in range(at, later):
+                apart[number, gone[c]] = 0.0
+        at = later
+    for number in range(drawn.shape[0]):
+        if counts[number]:
+            whose[number] = drawn[number]
 
 
 @helper
-def _place_of(which, count, number):
-    """Where a candidate is listed, or -1."""
-    for j in range(count):
-        if which[j] == number:
-            return j
-    return -1
+def _win(keys0, keys1, counter, rate, hint):
+    """The row with the smallest score (-1: none has a finite one), the score, how many share it.
+
+    The score of the row ``hint``, if there is one, makes a sharp first threshold.
+    """
+    winner = np.int64(-1)
+    best = np.inf
+    ties = 0
+    if hint >= 0 and rate[hint] > 0.0:
+        score = exponential(uniform(draw(keys0[hint], keys1[hint], counter))) / rate[hint]
+        if score < best:
+            winner, best, ties = hint, score, 1
+    hint = winner
+    n = rate.shape[0]
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        if best < np.inf and not any_below(
+            keys0[begin:end], keys1[begin:end], counter, rate[begin:end], best * SCREEN
+        ):
+            continue
+        for i in range(begin, end):
+            u = uniform(draw(keys0[i], keys1[i], counter))
+            if i == hint or not (rate[i] > 0.0 and u <= best * SCREEN * rate[i]):
+                continue
+            score = exponential(u) / rate[i]
+            if score < best:
+                winner, best, ties = i, score, 1
+            elif score == best and score < np.inf:
+                ties += 1
+    return winner, best, ties
+
+
+@inlined
+def _pick(tiles, row, place):
+    """One row of the tiles.  OUT: place."""
+    for t in range(place.shape[0]):
+        place[t] = tiles[row // TILE, t, row % TILE]
 
 
 @helper
-def _place_of_row(drawn, which, count, row):
-    """Where a candidate with this row is listed, or -1."""
-    for j in range(count):
-        if drawn[which[j]] == row:
-            return j
-    return -1
+def _distance(tiles, row, place):
+    """The squared distance of a row to a place, with the bits of ``squared_distance``."""
+    tile, lane, d = tiles[row // TILE], row % TILE, place.shape[0]
+    s0 = s1 = s2 = s3 = 0.0
+    for group in range(d // 4):
+        t = group * 4
+        e0 = tile[t, lane] - place[t]
+        e1 = tile[t + 1, lane] - place[t + 1]
+        e2 = tile[t + 2, lane] - place[t + 2]
+        e3 = tile[t + 3, lane] - place[t + 3]
+        s0 += e0 * e0
+        s1 += e1 * e1
+        s2 += e2 * e2
+        s3 += e3 * e3
+    rest = 0.0
+    for t in range(d - d % 4, d):
+        e = tile[t, lane] - place[t]
+        rest += e * e
+    return ((s0 + s2) + (s1 + s3)) + rest
+
+
+@kernel
+def clear_rows(tiles, keys0, keys1, distances, known, are_clear, rows):
+    """Overwrite all that is known of some rows, which are in order.
+
+    ``distances`` and ``known`` are those of the candidates of all steps; ``are_clear`` says that
+    the distances of these rows to candidates that are there are overwritten already.
+    OUT: tiles, keys0, keys1, distances, known.
+    """
+    begin = 0
+    while begin < rows.shape[0]:
+        # Those of one tile together: memory is then met in its order.
+        tile, end = rows[begin] // TILE, begin
+        while end < rows.shape[0] and rows[end] // TILE == tile:
+            keys0[rows[end]] = 0
+            keys1[rows[end]] = 0
+            end += 1
+        for t in range(tiles.shape[1]):
+            for j in range(begin, end):
+                tiles[tile, t, rows[j] % TILE] = 0.0
+        begin = end
+    for k in range(known.shape[0]):
+        for j in range(rows.shape[0]):
+            if known[k] == rows[j]:
+                # From its distances to many others a record could be computed.
+                distances[k, :] = 0.0
+                known[k] = -1
+        if not are_clear:
+            for j in range(rows.shape[0]):
+                distances[k, rows[j]] = 0.0
 
 
 @helper

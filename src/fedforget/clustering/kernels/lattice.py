@@ -6,7 +6,7 @@ import numpy as np
 
 from fedforget.clustering.kernels.clocks import draw
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.compilation import inlined, kernel
+from fedforget.compilation import helper, inlined, kernel
 
 
 @kernel
@@ -115,6 +115,34 @@ def add_moment(weight, x, sums, squares, t):
     squares[t, 1] += high
     if squares[t, 0] < low:
         squares[t, 1] += np.uint64(1)
+
+
+@inlined
+def split_square(x):
+    """A square in three parts that are added up apart: x^2 is their sum by :func:`join_squares`.
+
+    |x| is below 2^52, so up to 1,024 of each add up in 63 bits.
+    """
+    high, low = x >> 26, x & 0x3FFFFFF
+    return high * high, high * low, low * low
+
+
+@inlined
+def join_squares(squares, t, highest, middle, lowest):
+    """Add sums of the parts of :func:`split_square`, which may be negative.  OUT: squares."""
+    _add_shifted(squares, t, highest, 52)
+    _add_shifted(squares, t, middle, 27)
+    _add_shifted(squares, t, lowest, 0)
+
+
+@helper
+def _add_shifted(squares, t, number, bits):
+    """Add a signed number times a power of two to a number of two words.  OUT: squares."""
+    low = np.uint64(number) << np.uint64(bits)
+    # Shifted in two steps, because a word cannot be shifted by all its bits.
+    high = np.uint64((number >> (63 - bits)) >> 1)
+    squares[t, 0] += low
+    squares[t, 1] += high + (np.uint64(1) if squares[t, 0] < low else np.uint64(0))
 
 
 @kernel

@@ -19,7 +19,7 @@ SCREEN = 1.0 + 1e-9
 
 
 @inlined
-def _any_below(keys0, keys1, counter, rate, limit):
+def any_below(keys0, keys1, counter, rate, limit):
     """How many rows of a block have u <= limit * rate: only they can score up to the limit."""
     hits = 0
     for i in range(rate.shape[0]):
@@ -47,7 +47,7 @@ def race_step(values, seeds, n_seeds, weights, keys0, keys1, counter, rate, labe
     lowest = np.inf
     for begin in range(0, n if n_seeds * d > HINT_COST else min(n, BLOCK), BLOCK):
         end = min(begin + BLOCK, n)
-        if lowest < np.inf and not _any_below(
+        if lowest < np.inf and not any_below(
             keys0[begin:end], keys1[begin:end], counter, rate[begin:end], lowest
         ):
             continue
@@ -68,7 +68,7 @@ def race_step(values, seeds, n_seeds, weights, keys0, keys1, counter, rate, labe
             winner, best, ties = hint, score, 1
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
-        if best < np.inf and not _any_below(
+        if best < np.inf and not any_below(
             keys0[begin:end], keys1[begin:end], counter, rate[begin:end], best * SCREEN
         ):
             continue

@@ -42,6 +42,13 @@ def choices_stand(
     OUT: stand.  Working memory: places, d2, near, place.
     """
     points = _points(table)
+    any_stands = False
+    for r in range(stand.shape[0]):
+        if stand[r] == STAND and _any_gone(rows[r], changed):
+            stand[r] = GONE
+        any_stands = any_stands or stand[r] == STAND
+    if not any_stands:
+        return
     new = 0
     for c in range(changed.shape[0]):
         if changed[c, BEFORE] == 0:
@@ -63,13 +70,14 @@ def choices_stand(
 def _restart_stands(
     points, restart, rows, scores, totals, chosen, changed, keys, coarse, places, d2, near, place
 ):
-    """Whether one restart keeps its choices: FALL, STAND or GONE.  OUT: totals, d2, near, place."""
+    """Whether one restart whose candidates are all there keeps its choices: FALL or STAND.
+
+    OUT: totals, d2, near, place.
+    """
     n_seeds, n_candidates = rows.shape
     m = changed.shape[0]
     for c in range(m):
         d2[c] = 1.0
-        if changed[c, AFTER] == 0 and _is_among(rows, changed[c, SLOT]):
-            return GONE
     for step in range(n_seeds):
         for number in range(n_candidates if step > 0 else 1):
             counter = np.uint64(restart) << np.uint64(32)
@@ -109,10 +117,13 @@ def _any_wins(changed, keys, counter, score, d2):
 
 
 @helper
-def _is_among(rows, slot):
-    """Whether a slot is one of some."""
-    for step in range(rows.shape[0]):
-        for number in range(rows.shape[1]):
-            if rows[step, number] == slot:
-                return True
+def _any_gone(rows, changed):
+    """Whether a candidate is among the records that go."""
+    for c in range(changed.shape[0]):
+        if changed[c, AFTER] == 0:
+            slot = changed[c, SLOT]
+            for step in range(rows.shape[0]):
+                for number in range(rows.shape[1]):
+                    if rows[step, number] == slot:
+                        return True
     return False

@@ -6,7 +6,7 @@ in full what cannot be replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -322,10 +322,10 @@ class Replay(Generic[Draws, Result]):
         One whose seeds are what they were follows the change instead; one that cannot be replayed
         is run without rows.
         """
-        restarts, runs = self._restarts(), self.runs
-        in_use = self.in_use()
+        runs, in_use = self.runs, self.in_use()
         pool, heads = runs.pool, runs.restarts
-        drawn_by = self._draw(restarts, list(numbers))
+        restarts: Draws | None = None
+        drawn_by = self._draw(list(numbers), in_use)
         for number, drawn in drawn_by.items():
             if heads["length"][number] and np.array_equal(
                 runs.seeds[number]["slot"], in_use[drawn.rows]
@@ -341,6 +341,7 @@ class Replay(Generic[Draws, Result]):
                 self._drop()
             few = len(drawn.rows) < self.task.n_clusters
             if few or number in self.dropped or not pool["free"]:
+                restarts = restarts or self._restarts()
                 self._run_absent(restarts, number, drawn.rows, work)
                 continue
             self._note_seeds(number, drawn, in_use)
@@ -365,13 +366,18 @@ class Replay(Generic[Draws, Result]):
         seeds["runner_up"] = drawn.runners_up or np.inf
         self._note_candidates(number, drawn.candidates, in_use)
 
-    def _draw(self, restarts: Draws, numbers: list[int]) -> dict[int, Drawn]:
-        """The seeds of some restarts."""
+    def _draw(self, numbers: list[int], in_use: Ints) -> dict[int, Drawn]:
+        """The seeds of some restarts, as places among the slots in use."""
+        restarts = self._restarts()
 
         def seed(number: int) -> Drawn:
             race = restarts.seed(number, runners_up=self.weights_change)
             return Drawn(race.rows, race.scores, race.runners_up, race.candidates)
 
+        return self._for_each(seed, numbers)
+
+    def _for_each(self, seed: Callable[[int], Drawn], numbers: list[int]) -> dict[int, Drawn]:
+        """Draw the seeds of some restarts, by several threads if there are any."""
         if not self._crew:
             return {number: seed(number) for number in numbers}
         with ThreadPoolExecutor(len(self._crew)) as threads:

@@ -12,7 +12,7 @@ from fedforget.clustering.kernels.vectors import VectorCode
 from fedforget.clustering.replay.state import LANES, SLOT_BLOCK
 from fedforget.compilation import helper
 
-VECTORS_AT_ONCE = 2
+VECTORS_AT_ONCE = 4
 ANCHORS_AT_ONCE = 2
 """So many vectors of points meet so many anchors at once: their sums fit into registers."""
 

@@ -152,6 +152,9 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
             elif changed[c, BEFORE] == 0 and labels[slot] >= 0:
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, AFTER])
     is_first = t == 0 and not is_old
+    if is_first:
+        # A new run meets all points several times.
+        margins.path.met_all = margins.path.number
     if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
         # Where no centre has moved, labels stand.  One that is back at its anchor has moved.
         if any_moved:
@@ -481,11 +484,9 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     if not everyone:
         bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
         count = _list_below(margins.reserves[row], bound, slots)
-    everyone = everyone or all_at_once(margins, count, capacity)
+    everyone = everyone or all_at_once(points, margins, count)
     if everyone:
-        for j in range(capacity):
-            slots[j] = j
-        count = capacity
+        count = _list_everyone(points, margins, margins.reserves[row], slots)
         within = np.inf
         kept.spent = 0.0
     wanted = REACH * drift if everyone else max(REACH * drift, within)
@@ -502,6 +503,21 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     kept.price = count + capacity // SLOTS_PER_POINT
     scratch.tally.labels += met
     scratch.tally.distances += margins.drifts.shape[1] * met - saved
+
+
+@helper
+def _list_everyone(points, margins, reserves, slots):
+    """List every slot with a point, or, where products are taken, every slot; returns how many.
+
+    Where there is no point, nothing is at stake.  OUT: reserves, slots.
+    """
+    count = 0
+    every_slot = takes_products(margins)
+    for slot in range(reserves.shape[0]):
+        reserves[slot] = np.inf
+        slots[count] = slot
+        count += 1 if every_slot or points.weights[slot] > 0 else 0
+    return count
 
 
 @helper

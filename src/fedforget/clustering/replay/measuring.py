@@ -60,9 +60,12 @@ def travel(rows, margins, above, row):
 
 
 @helper
-def all_at_once(margins, count, capacity):
+def all_at_once(points, margins, count):
     """Whether to measure all points rather than so many of them."""
+    if not takes_products(margins):
+        return 2 * count >= points.summary.n
     # A point whose distances are known takes less time by itself.
+    capacity = points.weights.shape[0]
     return 2 * count >= capacity and 2 * margins.path.known < capacity
 
 
@@ -70,8 +73,9 @@ def all_at_once(margins, count, capacity):
 def measure(points, margins, labels, slots, count, anchors, rounding, wanted, everyone):
     """Nearest anchors of the points in some slots, and margins.
 
-    ``labels`` say which anchors may be the nearest, ``everyone`` means every slot, ``rounding`` how
-    far anchors may be from their centres, and ``wanted`` up to where margins should be good.
+    ``labels`` say which anchors may be the nearest, ``everyone`` means every point, in the order of
+    slots (where products are taken, every slot), ``rounding`` how far anchors may be from their
+    centres, and ``wanted`` up to where margins should be good.
     Returns how many distances did not have to be computed.
     OUT: margins (nearest, measured; working memory), slots behind the last.
     """
@@ -94,7 +98,7 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
     errors.rounding = rounding
     if takes_products(margins):
         return _measure_by_products(margins, labels, slots, count, anchors, wanted, everyone)
-    _measure_by_features(margins, slots, count, anchors)
+    _measure_by_features(margins, slots, count, anchors, everyone)
     return 0
 
 
@@ -108,8 +112,12 @@ def root_of(slack):
 
 
 @helper
-def _measure_by_features(margins, slots, count, anchors):
-    """Measure points one feature after the other, block by block.  OUT: margins, slots."""
+def _measure_by_features(margins, slots, count, anchors, everyone):
+    """Measure points one feature after the other, block by block.  OUT: margins, slots.
+
+    While a walk lasts, all points stay where they are.  So they are turned for the rest of it when
+    it meets all of them again.
+    """
     n_clusters, d = anchors.shape
     for k in range(n_clusters):
         for c in range(d):
@@ -119,11 +127,20 @@ def _measure_by_features(margins, slots, count, anchors):
     errors = margins.errors
     twice = np.float32(2.0 * errors.estimate * (1.0 + 1e-6))
     pad, away = np.float32(errors.squared), np.float32(errors.away * (1.0 + 1e-6))
+    path = margins.path
+    stay = everyone and margins.turned.shape[0] > 0 and path.met_all == path.number
+    are_turned = stay and path.turned == path.number
     for begin in range(0, width, SLOT_BLOCK):
         some = slice(begin, begin + SLOT_BLOCK)
-        gather(margins.coordinates, slots, begin, margins.gathered)
+        tile = margins.turned[begin // SLOT_BLOCK] if stay else margins.gathered
+        if not are_turned:
+            gather(margins.coordinates, slots, begin, tile)
         nearest, measured = margins.nearest[some], margins.measured[some]
-        meet_anchors(margins.gathered, margins.factors, twice, pad, away, nearest, measured)
+        meet_anchors(tile, margins.factors, twice, pad, away, nearest, measured)
+    if everyone:
+        path.met_all = path.number
+    if stay:
+        path.turned = path.number
 
 
 @helper

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy as np
 from fedforget.arrays import Floats, Ints, Labels, UInts
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
-from fedforget.clustering.greedy import Before, coarse_of, n_candidates_of
+from fedforget.clustering.greedy import NO_ROWS, coarse_of, n_candidates_of
 from fedforget.clustering.ids import Ids
 from fedforget.clustering.lloyd import threshold_of
 from fedforget.clustering.prf import Keys
@@ -28,6 +26,7 @@ from fedforget.clustering.replay.engine import (
     Work,
 )
 from fedforget.clustering.replay.record_slots import RecordSlots
+from fedforget.clustering.replay.slot_races import SlotRaces
 from fedforget.clustering.replay.state import (
     AFTER,
     BEFORE,
@@ -62,19 +61,12 @@ class Outcome(NamedTuple):
     seeds: Ints
 
 
-NO_RACES: Mapping[int, Before] = MappingProxyType({})
-
-
 def restarts_of(
-    records: RecordSlots,
-    slots: Ints,
-    task: Task,
-    table: Ints | None = None,
-    before: Mapping[int, Before] = NO_RACES,
+    records: RecordSlots, slots: Ints, task: Task, table: Ints | None = None
 ) -> RecordRestarts:
     """Records in coordinates, ready to be clustered.
 
-    ``table`` is that of the points, where there is one; ``before`` are races from before a change.
+    ``table`` is that of the points, where there is one.
     """
     return RecordRestarts(
         Rows(records.coordinates(slots, table)),
@@ -86,7 +78,6 @@ def restarts_of(
         records.ids[slots],
         records.rounding,
         n_candidates_of(task.n_clusters) if task.greedy else 1,
-        before,
     )
 
 
@@ -118,11 +109,14 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def __init__(self, task: Task, records: RecordSlots, work: Work) -> None:
         self.records = records
         self.candidates: Candidates | None = None
+        self.races: SlotRaces | None = None
         self._reusable: list[int] = []
-        self._gone = np.empty(0, dtype=np.int64)
+        self._gone = NO_ROWS
         if task.greedy:
-            n_candidates = n_candidates_of(task.n_clusters)
-            self.candidates = Candidates.none(task.n_init, task.n_clusters, n_candidates)
+            shape = task.n_init, task.n_clusters, n_candidates_of(task.n_clusters)
+            self.candidates = Candidates.none(*shape)
+            if SlotRaces.are_for(records, shape[-1]):
+                self.races = SlotRaces(records, *shape, task.memory_limit)
         super().__init__(task, records.points, records.moments, len(records), work)
         self._clear_working_memory()
 
@@ -135,33 +129,33 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         return self.records.in_use()
 
     def _restarts(self) -> RecordRestarts:
-        in_use, table = self.in_use(), self._tables[0]
-        return restarts_of(self.records, in_use, self.task, table, self._take_before(in_use))
+        return restarts_of(self.records, self.in_use(), self.task, self._tables[0])
 
-    def _take_before(self, in_use: Ints) -> dict[int, Before]:
-        """The races that lost candidates in the last change, and nothing else; they are used once.
+    def _draw(self, numbers: list[int], in_use: Ints) -> dict[int, Drawn]:
+        if self.races is None:
+            return super()._draw(numbers, in_use)
+        races, reusable, gone = self.races, self._reusable, self._gone
+        self._reusable, self._gone = [], NO_ROWS
 
-        The records that have gone are still in their slots.
-        """
-        kept, numbers, self._reusable = self.candidates, self._reusable, []
-        if kept is None or not numbers:
-            return {}
-        gone = self.records.coordinates(self._gone, self._tables[0])
-        before = {}
-        for number in numbers:
-            slots = kept.rows[number]
-            is_here = (slots < 0) | (self.points.weights[slots] > 0)
-            rows = np.where(slots < 0, -1, np.searchsorted(in_use, slots))
-            rows[~is_here] = kernels.TO_DRAW
-            of_number = kept.scores[number], kept.totals[number], kept.chosen[number]
-            before[number] = Before(Candidates(rows, *of_number), gone)
-        return before
+        def seed(number: int) -> Drawn:
+            before = self._without_gone(number) if number in reusable else None
+            race = races.run(number, gone, before)
+            drawn = race.candidates
+            assert drawn is not None
+            drawn.rows[drawn.rows >= 0] = np.searchsorted(in_use, drawn.rows[drawn.rows >= 0])
+            return Drawn(np.searchsorted(in_use, race.rows).tolist(), race.scores, None, drawn)
 
-    def _draw(self, restarts: RecordRestarts, numbers: list[int]) -> dict[int, Drawn]:
-        drawn = super()._draw(restarts, numbers)
-        for race in restarts.before.values():
-            race.gone.fill(0.0)
-        return drawn
+        return self._for_each(seed, numbers)
+
+    def _without_gone(self, number: int) -> Candidates:
+        """The candidates of a restart that have not gone; the others are to be drawn."""
+        kept = self.candidates
+        assert kept is not None
+        slots = kept.rows[number]
+        is_here = (slots < 0) | (self.points.weights[slots] > 0)
+        rows = np.where(is_here, slots, kernels.TO_DRAW)
+        rest = kept.scores[number], kept.totals[number], kept.chosen[number]
+        return Candidates(rows, *(part.copy() for part in rest))
 
     def _result(self, restarts: RecordRestarts, seeds: Ints, number: int) -> tuple[Outcome, int]:
         capacity = len(self.points.weights)
@@ -182,6 +176,9 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def follow(self, change: ChangedSlots, work: Work) -> None:
         if self.candidates is not None and len(change.changed):
             self._follow_candidates(self.candidates, change)
+        if self.races is not None and len(change.values):
+            slots = change.changed[change.changed[:, BEFORE] == 0, SLOT]
+            self.races.put(slots, self.records.places_of(change.values), change.keys)
         super().follow(change, work)
 
     def _follow_candidates(self, kept: Candidates, change: ChangedSlots) -> None:
@@ -192,10 +189,11 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         working = np.empty((m, d)), np.empty(m), np.empty((kept.rows.shape[2], m)), np.empty(d)
         choices_stand(self._tables[0], *drawn, *change, coarse_of(d), *working, stand)
         status[(status == READY) & (stand != STAND)] = RERUN
+        self._reusable, self._gone = [], NO_ROWS
         # A record that comes could win any race.
         if not len(change.values):
             self._reusable = np.flatnonzero(stand == GONE).tolist()
-            self._gone = change.changed[:, SLOT]
+            self._gone = change.changed[:, SLOT].copy()
 
     def outcome(self, number: int) -> Outcome:
         """Where a restart ended; a copy, except for its labels."""
@@ -246,6 +244,8 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def erase(self, slots: Ints) -> None:
         """Overwrite what is known of records that have gone."""
         self._clear_working_memory()
+        if self.races is not None:
+            self.races.erase(slots)
         if self.margins is not None:
             self.margins.coordinates[slots] = 0.0
             if len(self.margins.bounds):
@@ -285,6 +285,9 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             for part in (margins.block, margins.products, margins.vectors, margins.norms):
                 part.fill(0.0)
             margins.gathered.fill(0.0)
+            if margins.path["turned"]:
+                margins.turned.fill(0.0)
+                margins.path["turned"] = 0
 
     def _margins_of_all(self) -> list[Margins]:
         """The margins, if they are kept, with the working memory of each thread."""
@@ -423,7 +426,8 @@ class OwnedKMeans:
     def forget(self, slots: Ints) -> None:
         """Erase records."""
         before = self._seeds_of_all()
-        self._take_out(slots)
+        # In their order, memory is asked for ahead of its turn.
+        self._take_out(np.sort(slots) if len(slots) > 1 else slots)
         self.redrawn_from = self._first_redrawn(before)
 
     def _take_out(self, slots: Ints) -> None:

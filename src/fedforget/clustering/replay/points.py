@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.kernels.lattice import add_moment
+from fedforget.clustering.kernels.lattice import add_moment, join_squares, split_square
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import coordinate, locate
 from fedforget.clustering.replay.parts import part_of
 from fedforget.clustering.replay.state import AFTER, BEFORE, PLACE, SLOT, Points
-from fedforget.compilation import helper, inlined, kernel
+from fedforget.compilation import allocating_kernel, helper, inlined, kernel
 
 _points = part_of(Points)
+
+SQUARES_AT_ONCE = 1024
+"""So many squares are added up in parts before these are joined."""
 
 MOST_PAIRS = 1024
 """Pairs of points that come and go up to which each looks for its nearest."""
@@ -92,7 +95,7 @@ def locate_points(table, slots, places):
         locate(points, slots[i], places[i])
 
 
-@kernel
+@allocating_kernel
 def change_moments(table, changed, values, sums, squares):
     """Let sums and sums of squares follow a change, before the points, a table, do.
 
@@ -100,14 +103,36 @@ def change_moments(table, changed, values, sums, squares):
     """
     points = _points(table)
     new = 0
-    for i in range(changed.shape[0]):
-        slot, before, after = changed[i, SLOT], changed[i, BEFORE], changed[i, AFTER]
+    parts = np.zeros((3, sums.shape[0]), dtype=np.int64)
+    for begin in range(0, changed.shape[0], SQUARES_AT_ONCE):
+        for i in range(begin, min(begin + SQUARES_AT_ONCE, changed.shape[0])):
+            slot, before, after = changed[i, SLOT], changed[i, BEFORE], changed[i, AFTER]
+            row = values[new] if before == 0 else points.values[slot]
+            _change_moment(points, row, after - before, sums, squares, parts)
+            new += 1 if before == 0 else 0
         for c in range(sums.shape[0]):
-            value = values[new, c] if before == 0 else points.values[slot, c]
-            rounded = (value + points.rounders[c]) - points.rounders[c]
-            steps = np.int64(rounded * points.summary.scale * points.per_unit[c])
-            add_moment(after - before, steps, sums, squares, c)
-        new += 1 if before == 0 else 0
+            join_squares(squares, c, parts[0, c], parts[1, c], parts[2, c])
+        parts[:] = 0
+
+
+@helper
+def _change_moment(points, row, weight, sums, squares, parts):
+    """Add a point so many times; squares of one that counts once are added up in parts.
+
+    OUT: sums, squares, parts.
+    """
+    scale, rounders, per_unit = points.summary.scale, points.rounders, points.per_unit
+    highest, middle, lowest = parts[0], parts[1], parts[2]
+    for c in range(sums.shape[0]):
+        steps = np.int64(((row[c] + rounders[c]) - rounders[c]) * scale * per_unit[c])
+        if abs(weight) == 1:
+            high, both, low = split_square(steps)
+            sums[c] += weight * steps
+            highest[c] += weight * high
+            middle[c] += weight * both
+            lowest[c] += weight * low
+        else:
+            add_moment(weight, steps, sums, squares, c)
 
 
 @kernel

@@ -92,6 +92,12 @@ class RecordSlots:
         locate_points(table_of(self.points) if table is None else table, slots, places)
         return places
 
+    def places_of(self, values: Floats) -> Floats:
+        """Values in coordinates, which need not be those of records."""
+        rounders = self.points.rounders
+        places: Floats = ((values + rounders) - rounders) * float(self.points.summary["scale"])
+        return places
+
     # -- coming and going ----------------------------------------------------------------------
 
     def take(self, n: int) -> Ints:

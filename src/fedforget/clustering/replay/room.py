@@ -21,6 +21,9 @@ MARGINS_UP_TO = 1024
 PRODUCTS_FROM = 512
 """Features times clusters from which margins are taken from products of matrices."""
 
+MOST_TURNED = 1 << 19
+"""Slots times features up to which all points stay turned during a walk."""
+
 MANY_POINTS = 8
 """Estimates of all rows take longer to bring up to date where there are so many points to a
 feature: then records of one owner keep margins, and bins of a server columns."""
@@ -83,6 +86,7 @@ def room_for(sizes: Sizes, limit: int, max_iter: int, *, weights_change: bool) -
         sizes,
         rows=1,
         known=known if strategy is Estimates else 0,
+        turned=_blocks_to_turn(sizes) if strategy is Margins and not by_products else 0,
         together=sizes.slots if by_products else 0,
         block=BLOCK_OF_PRODUCTS if by_products else 0,
         # One more than the restarts have, for the walk.
@@ -107,6 +111,11 @@ def _what_to_keep(sizes: Sizes, fits: bool, sets: int, weights_change: bool) -> 
     if sets and (is_many or not fits):
         return ColumnSets
     return Estimates if fits else Margins
+
+
+def _blocks_to_turn(sizes: Sizes) -> int:
+    """How many blocks of points stay turned during a walk: all, or none where they are many."""
+    return sizes.slots // sizes.tile if sizes.slots * sizes.features <= MOST_TURNED else 0
 
 
 def _estimates_fit(sizes: Sizes, left: int, max_iter: int) -> bool:

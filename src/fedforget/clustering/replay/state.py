@@ -64,6 +64,7 @@ class Sizes:
     assignments of all restarts together, ``longest`` that of one restart, ``known`` that for points
     whose inner products are kept.  Where margins are taken from products, distances of
     ``together`` slots are known together, and a ``block`` of points is multiplied at once.
+    Otherwise the points of so many blocks, if they are few, stay ``turned`` during a walk.
     ``sets`` is the room for columns of estimates that follow a run.
     """
 
@@ -75,6 +76,7 @@ class Sizes:
     rows: int = 0
     longest: int = 0
     known: int = 0
+    turned: int = 0
     together: int = 0
     block: int = 0
     sets: int = 0
@@ -160,7 +162,7 @@ COURSE = record(
 GAIN = record(slot=Int, weight=Int, next=Int)
 SHARE = record(slot=Int, factor=Single)
 GRAIN = record(size=Real)
-PATH = record(number=Int, known=Int)
+PATH = record(number=Int, known=Int, met_all=Int, turned=Int)
 ERRORS = record(estimate=Real, squared=Real, away=Real, rounding=Real)
 POOL = record(free=Int)
 RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
@@ -247,13 +249,15 @@ class Margins(NamedTuple):
     charges : of each cluster, how much margin its points must have.
     places : where points stand on a list.
     gathered : coordinates of a block of points, side by side.
+    turned : those of all points, block by block, where they are few.
     block, products : coordinates of some points, and their products with all anchors.
     vectors, norms : of each anchor its coordinates times -2, and its squared length.
     errors : bounds on the errors of an ``estimate``, of a ``squared`` distance from it, and of how
         far anchors are from centres by ``rounding``; ``away`` as in :func:`root_of`.
     left : places of the points that are multiplied with all anchors.
-    path, travelled : the ``number`` of a walk, of how many points it knows distances; how far each
-        centre has come on it.
+    path, travelled : the ``number`` of a walk, of how many points it knows distances, the last walk
+        that has ``met_all`` points or is about to, and the last one that has ``turned`` them; how
+        far each centre has come on it.
     spans : the same in single precision, rounded up.
     lefts : what is left of one point's bounds.
     rivals : which centres may be nearest to one point.
@@ -279,6 +283,7 @@ class Margins(NamedTuple):
     charges: Annotated[Any, working(Real, "clusters")]
     places: Annotated[Any, working(np.int32, "border")]
     gathered: Annotated[Any, working(Single, "features_in_lanes", "tile")]
+    turned: Annotated[Any, working(Single, "turned", "features_in_lanes", "tile")]
     block: Annotated[Any, working(Single, "block", "features")]
     products: Annotated[Any, working(Single, "block", "clusters")]
     vectors: Annotated[Any, working(Single, "clusters", "features")]
