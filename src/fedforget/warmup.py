@@ -158,13 +158,13 @@ PARTS: dict[str, Callable[[], None]] = {
 """What is compiled ahead, the parts that others build on first."""
 
 _TOGETHER = (
+    ("margins", "estimates", "columns"),
     ("records", "server"),
     ("codes", "large codes"),
-    ("margins", "estimates"),
-    ("columns",),
     ("large data",),
 )
-"""Parts that share helpers, which each process compiles for itself, go to one process."""
+"""Parts that share helpers, which each process compiles for itself, go to one process; what takes
+longest goes first."""
 
 FOR_THE_DEMO = ("records", "codes", "server", "margins")
 

@@ -33,9 +33,6 @@ from fedforget.compilation import helper, inlined
 MOST_ARRIVALS = 256
 """If more points come at once, no set follows the change."""
 
-AT_ONCE = 4
-"""Gains that a column follows at once."""
-
 AHEAD = 3
 """So many gains ahead, products are asked for from memory."""
 
@@ -205,29 +202,10 @@ def _take_course(columns, k, begin, end):
     if course.gains == 0:
         return
     _rescale(column, np.float32(course.ratio), np.float32(course.constant))
-    first, shares = course.first, columns.shares
-    end_of_gains = first + course.gains
-    last = columns.journey.gains - 1
-    p = first
-    while p + AT_ONCE <= end_of_gains:
-        for q in range(p + AHEAD, p + AHEAD + AT_ONCE):
-            fetch(products[shares[min(q, last)].slot, begin:end])
-        one, two, three, four = shares[p], shares[p + 1], shares[p + 2], shares[p + 3]
-        _add_four(
-            column,
-            one.factor,
-            products[one.slot, begin:end],
-            two.factor,
-            products[two.slot, begin:end],
-            three.factor,
-            products[three.slot, begin:end],
-            four.factor,
-            products[four.slot, begin:end],
-        )
-        p += AT_ONCE
-    for q in range(p, end_of_gains):
-        fetch(products[shares[min(q + AHEAD, last)].slot, begin:end])
-        _add(column, shares[q].factor, products[shares[q].slot, begin:end])
+    shares, last = columns.shares, columns.journey.gains - 1
+    for p in range(course.first, course.first + course.gains):
+        fetch(products[shares[min(p + AHEAD, last)].slot, begin:end])
+        _add(column, shares[p].factor, products[shares[p].slot, begin:end])
 
 
 @helper
@@ -242,15 +220,6 @@ def _add(column, factor, vector):
     """column += factor * vector.  OUT: column."""
     for i in range(column.shape[0]):
         column[i] += factor * np.float32(vector[i])
-
-
-@helper
-def _add_four(column, a, w, b, x, c, y, d, z):
-    """column += a w + b x + c y + d z.  OUT: column."""
-    for i in range(column.shape[0]):
-        some = a * np.float32(w[i]) + b * np.float32(x[i])
-        more = c * np.float32(y[i]) + d * np.float32(z[i])
-        column[i] += some + more
 
 
 @helper
