@@ -6,6 +6,7 @@ import numpy as np
 
 from fedforget.clustering.kernels.candidates import count_nearer, count_square
 from fedforget.clustering.kernels.clocks import draw, exponential, uniform
+from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import BLOCK, SCREEN, any_below
 from fedforget.clustering.kernels.tiles import TILE, tile_distances
 from fedforget.compilation import allocating_kernel, helper, inlined, kernel
@@ -88,7 +89,8 @@ def draw_steps(
                     for c in range(gone.shape[0]):
                         distance = apart[number, gone[c]]
                         if not is_known:
-                            distance = _distance(tiles, gone[c], places[number])
+                            record = tiles[gone[c] // TILE, :, gone[c] % TILE]
+                            distance = squared_distance(record, places[number])
                         share = min(distance, gone_rate[c])
                         count_square(potentials[number], share, coarse, -1)
             # The others are measured.
@@ -192,28 +194,6 @@ def _pick(tiles, row, place):
     """One row of the tiles.  OUT: place."""
     for t in range(place.shape[0]):
         place[t] = tiles[row // TILE, t, row % TILE]
-
-
-@helper
-def _distance(tiles, row, place):
-    """The squared distance of a row to a place, with the bits of ``squared_distance``."""
-    tile, lane, d = tiles[row // TILE], row % TILE, place.shape[0]
-    s0 = s1 = s2 = s3 = 0.0
-    for group in range(d // 4):
-        t = group * 4
-        e0 = tile[t, lane] - place[t]
-        e1 = tile[t + 1, lane] - place[t + 1]
-        e2 = tile[t + 2, lane] - place[t + 2]
-        e3 = tile[t + 3, lane] - place[t + 3]
-        s0 += e0 * e0
-        s1 += e1 * e1
-        s2 += e2 * e2
-        s3 += e3 * e3
-    rest = 0.0
-    for t in range(d - d % 4, d):
-        e = tile[t, lane] - place[t]
-        rest += e * e
-    return ((s0 + s2) + (s1 + s3)) + rest
 
 
 @kernel
