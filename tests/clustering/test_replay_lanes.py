@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedforget.clustering.replay import lanes
-from fedforget.clustering.replay.state import LANES, SLOT_BLOCK, Margins, Sizes, allocate
+from fedforget.clustering.replay.state import FEATURES_AT_ONCE, SLOT_BLOCK, Margins, Sizes, allocate
 
 _gather, _meet_anchors = lanes.gather, lanes.meet_anchors
 TWICE, PAD, AWAY = np.float32(1e-3), np.float32(2e-3), np.float32(5e-4)
@@ -25,8 +25,8 @@ def measure() -> Any:
     return measured
 
 
-def twin(x: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nearest anchors and margins, one rounded operation after the other."""
+def twin(x: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Nearest anchors, margins and squared lengths, one rounded operation after the other."""
     half = np.float32(0.5 * (1.0 - 2.0**-18))
     estimates = np.repeat(factors[None, :, -1], len(x), axis=0)
     length = np.zeros(len(x), np.float32)
@@ -37,7 +37,8 @@ def twin(x: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     near, other = ordered[:, 0], ordered[:, 1]
     with np.errstate(invalid="ignore"):
         margin = (((other - near) - TWICE) / np.sqrt((length + other) + PAD)) * half - AWAY
-    return estimates.argmin(axis=1), np.where(other < np.inf, margin, np.float32(np.inf))
+    margin = np.where(other < np.inf, margin, np.float32(np.inf))
+    return estimates.argmin(axis=1), margin, length
 
 
 def with_none(factors: np.ndarray) -> np.ndarray:
@@ -71,14 +72,15 @@ def test_every_bit_is_that_of_the_twin(
     assert nearest.tolist() == wanted[0].tolist()
     assert measured.tobytes() == wanted[1].tobytes()
     assert margins.gathered[:d].T.tobytes() == x.tobytes()
+    assert margins.gathered[-1].tobytes() == wanted[2].tobytes()
 
 
-def test_a_vector_may_be_read_behind_the_last_coordinate() -> None:
-    """Rows are read by whole vectors, the last row, too."""
+def test_a_group_may_be_read_behind_the_last_coordinate() -> None:
+    """Rows are read by whole groups of features, the last row, too."""
     for d in (1, 5, 17):
         coordinates = allocate(Margins, Sizes(SLOT_BLOCK, d, 2, 1)).coordinates
         memory = coordinates
         while memory.base is not None and isinstance(memory.base, np.ndarray):
             memory = memory.base
         end = memory.ctypes.data + memory.nbytes
-        assert end - (coordinates.ctypes.data + coordinates.nbytes) >= 4 * LANES
+        assert end - (coordinates.ctypes.data + coordinates.nbytes) >= 4 * (FEATURES_AT_ONCE - 1)

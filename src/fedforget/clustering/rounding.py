@@ -8,6 +8,7 @@ nearest multiple of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class Rounding:
         """The largest exponent."""
         return int(self.exponents.max(initial=LOWEST_EXPONENT))
 
-    @property
+    @cached_property
     def shift(self) -> int:
         """Coordinates are rounded values times two to this power."""
         return BITS - self.top

@@ -216,7 +216,7 @@ class KMeans(OwnerEstimator):
 
     @property
     def cluster_centers_(self) -> Floats:
-        return self._fitted.records.rounding.values_of(self._outcome.centres)
+        return self._fitted.records.rounding.values_of(self._fitted.centres)
 
     @property
     def cluster_sizes_(self) -> Ints:

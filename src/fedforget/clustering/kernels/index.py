@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.compilation import kernel
+from fedforget.clustering.kernels.memory import fetch_entry
+from fedforget.compilation import helper, kernel
+
+AHEAD = 16
+"""Keys are scattered over the table: so many ahead, an entry is asked for from memory."""
+
+
+@helper
+def _fetch(slots0, slots1, handles, keys0, i):
+    """Ask for the entry at which the search for a later key begins."""
+    key = keys0[min(i + AHEAD, keys0.shape[0] - 1)]
+    at = np.int64(key & np.uint64(handles.shape[0] - 1))
+    fetch_entry(slots0, at)
+    fetch_entry(slots1, at)
+    fetch_entry(handles, at)
 
 
 @kernel
@@ -12,6 +26,7 @@ def index_find(slots0, slots1, handles, keys0, keys1, out):
     """Look keys up; -1 for a key that is not there.  OUT: out."""
     mask = np.uint64(handles.shape[0] - 1)
     for i in range(keys0.shape[0]):
+        _fetch(slots0, slots1, handles, keys0, i)
         at = keys0[i] & mask
         out[i] = -1
         while handles[at] >= 0:
@@ -29,6 +44,7 @@ def index_put(slots0, slots1, handles, keys0, keys1, new, fresh):
     """
     mask = np.uint64(handles.shape[0] - 1)
     for i in range(keys0.shape[0]):
+        _fetch(slots0, slots1, handles, keys0, i)
         at = keys0[i] & mask
         fresh[i] = True
         while handles[at] >= 0:
@@ -47,6 +63,7 @@ def index_drop(slots0, slots1, handles, keys0, keys1):
     one = np.uint64(1)
     mask = np.uint64(handles.shape[0] - 1)
     for i in range(keys0.shape[0]):
+        _fetch(slots0, slots1, handles, keys0, i)
         at = keys0[i] & mask
         while slots0[at] != keys0[i] or slots1[at] != keys1[i] or handles[at] < 0:
             at = (at + one) & mask

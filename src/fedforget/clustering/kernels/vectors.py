@@ -80,21 +80,37 @@ class VectorCode:
         with cgutils.for_range(self.builder, end, start=begin) as loop:
             yield loop.index
 
+    def parts(self, length: Any) -> Iterator[tuple[Any, int]]:
+        """Places of whole vectors, in a loop, then of halves, quarters, ... for what they leave.
+
+        With each place comes the number of lanes; what is written in between goes there.
+        """
+        lanes = self.lanes
+        with self.count(self.builder.udiv(length, self.word(lanes))) as number:
+            yield self.times(number, lanes), lanes
+        while lanes := lanes // 2:
+            is_left = self.builder.and_(length, self.word(lanes))
+            place = self.builder.and_(length, self.word(-2 * lanes))
+            with self.builder.if_then(self.builder.icmp_unsigned("!=", is_left, self.word(0))):
+                yield place, lanes
+
     # -- vectors -------------------------------------------------------------------------------
 
     def constant(self, number: float) -> Any:
         return ir.Constant(self.vector, [number] * self.lanes)
 
-    def everywhere(self, number: Any) -> Any:
-        """A vector of one number."""
-        vector = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
+    def everywhere(self, number: Any, count: int | None = None) -> Any:
+        """A vector of one number, in all lanes or in so many."""
+        count = count or self.lanes
+        vector = ir.Constant(ir.VectorType(number.type, count), ir.Undefined)
         first = self.builder.insert_element(vector, number, ir.Constant(_INT, 0))
-        return self.builder.shuffle_vector(first, first, ir.Constant(self.ints, [0] * self.lanes))
+        order = ir.Constant(ir.VectorType(_INT, count), [0] * count)
+        return self.builder.shuffle_vector(first, first, order)
 
-    def load(self, place: Any) -> Any:
-        """The vector that begins at an address."""
-        address = self.builder.bitcast(place, self.vector.as_pointer())
-        return self.builder.load(address, align=4)
+    def load(self, place: Any, count: int | None = None) -> Any:
+        """The vector that begins at an address, whole or of so many numbers."""
+        kind = ir.VectorType(place.type.pointee, count or self.lanes)
+        return self.builder.load(self.builder.bitcast(place, kind.as_pointer()), align=4)
 
     def store(self, vector: Any, place: Any) -> None:
         address = self.builder.bitcast(place, vector.type.as_pointer())
@@ -130,3 +146,38 @@ class VectorCode:
                 rows[i + size] = self.builder.shuffle_vector(*pair, ir.Constant(self.ints, lower))
             size //= 2
         return rows
+
+    def columns_of(self, rows: list[Any]) -> list[Any]:
+        """As many rows of four numbers as there are lanes, turned into four vectors."""
+        quarter = self.lanes // 4
+        # Of each four rows in turn the first ones, the second ones, ...
+        parts = [self._joined([rows[4 * i + j] for i in range(quarter)]) for j in range(4)]
+        columns = []
+        for first in (0, 2):
+            # Two columns of two vectors, and the same two of the others.
+            both = [(0, first), (1, first), (0, first + 1), (1, first + 1)]
+            one, two = (self._picked(parts[j], parts[j + 1], both) for j in (0, 2))
+            columns += [
+                self._picked(one, two, [(0, j), (0, j + 1), (1, j), (1, j + 1)]) for j in (0, 2)
+            ]
+        return columns
+
+    def _joined(self, parts: list[Any]) -> Any:
+        """One vector of several, one behind the other."""
+        while len(parts) > 1:
+            count = 2 * parts[0].type.count
+            order = ir.Constant(ir.VectorType(_INT, count), list(range(count)))
+            parts = [
+                self.builder.shuffle_vector(one, two, order)
+                for one, two in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return parts[0]
+
+    def _picked(self, one: Any, two: Any, places: list[tuple[int, int]]) -> Any:
+        """In each four lanes, those of the first or second vector that are named."""
+        lanes = [
+            self.lanes * which + begin + place
+            for begin in range(0, self.lanes, 4)
+            for which, place in places
+        ]
+        return self.builder.shuffle_vector(one, two, ir.Constant(self.ints, lanes))

@@ -13,7 +13,7 @@ from numba.np.arrayobj import make_array
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
-from fedforget.clustering.replay.state import LINE
+from fedforget.clustering.kernels.vectors import VectorCode
 from fedforget.compilation import helper, inlined
 
 SINGLE = 2.0**-23
@@ -51,39 +51,6 @@ def at_most(typing_context: Any, numbers: Any, bound: Any) -> Any:
         return hits if sys.byteorder == "little" else builder.bitreverse(hits)
 
     return types.uint32(numbers, types.float32), generate
-
-
-@intrinsic
-def _fetch_line(typing_context: Any, numbers: Any, place: Any) -> Any:
-    """Ask for the cache line of one number of an array, and do not wait for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        array = make_array(signature.args[0])(context, builder, arguments[0])
-        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)
-        routine = builder.module.declare_intrinsic(
-            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        )
-        # To be read, kept close, and data.
-        builder.call(routine, [address, *(ir.Constant(word, number) for number in (0, 3, 1))])
-        return context.get_dummy_value()
-
-    return types.void(numbers, types.int64), generate
-
-
-@helper
-def fetch(numbers):
-    """Ask for the cache lines of an array that will be read soon."""
-    for i in range(0, numbers.shape[0], LINE // numbers.itemsize):
-        _fetch_line(numbers, i)
-
-
-@helper
-def fetch_ends(matrix, row):
-    """Ask for the first and the last number of a row, which will be read soon."""
-    width = matrix.shape[1]
-    _fetch_line(matrix, row * width)
-    _fetch_line(matrix, row * width + width - 1)
 
 
 @helper
@@ -141,22 +108,38 @@ def locate(points, slot, place):
 
 
 @helper
-def count_steps(points, slot, steps):
-    """A point in whole steps, counted from the origin.  OUT: steps."""
-    values, rounders, scale = points.values[slot], points.rounders, points.summary.scale
-    per_unit, origin = points.per_unit, points.origin
-    for c in range(steps.shape[0]):
-        place = ((values[c] + rounders[c]) - rounders[c]) * scale
-        steps[c] = np.int64(place * per_unit[c]) - origin[c]
+def take(points, slot, weight, sums):
+    """Add weight times a point, in steps from the origin, to the sums of a cluster.  OUT: sums."""
+    scale, per_unit, origin = points.summary.scale, points.per_unit, points.origin
+    _take(points.values, slot, points.rounders, scale, per_unit, origin, weight, sums)
+    sums[origin.shape[0]] += weight
 
 
-@helper
-def take(sums, steps, weight):
-    """Add weight times a point, in steps, to the sums of a cluster.  OUT: sums."""
-    d = steps.shape[0]
-    for c in range(d):
-        sums[c] += weight * steps[c]
-    sums[d] += weight
+@intrinsic
+def _take(
+    typing_context: Any, values: Any, slot: Any, rounders: Any, scale: Any, per_unit: Any,
+    origin: Any, weight: Any, sums: Any,
+) -> Any:  # fmt: skip
+    """:func:`take` in vectors, except for the weight of the cluster.  OUT: sums."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code = VectorCode(types.float64, context, builder, signature, arguments)
+        _, slot, _, scale, _, _, weight, _ = arguments
+        for c, lanes in code.parts(code.length(5, 0)):
+            value = code.load(code.entry(0, slot, c), lanes)
+            rounder, per_step, first, total = (
+                code.load(code.entry(argument, c), lanes) for argument in (2, 4, 5, 7)
+            )
+            rounded = builder.fsub(builder.fadd(value, rounder), rounder)
+            place = builder.fmul(rounded, code.everywhere(scale, lanes))
+            whole = builder.fptosi(builder.fmul(place, per_step), total.type)
+            gain = builder.mul(builder.sub(whole, first), code.everywhere(weight, lanes))
+            code.store(builder.add(total, gain), code.entry(7, c))
+        return code.none
+
+    return types.void(
+        values, types.int64, rounders, types.float64, per_unit, origin, types.int64, sums
+    ), generate
 
 
 @helper

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedforget.clustering.kernels.memory import fetch
 from fedforget.clustering.replay.arithmetic import (
     copy,
     count_from,
-    fetch,
     fill,
     limit_of,
     locate_from_origin,

@@ -9,7 +9,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from fedforget.clustering.kernels.vectors import VectorCode
-from fedforget.clustering.replay.state import LANES, SLOT_BLOCK
+from fedforget.clustering.replay.state import FEATURES_AT_ONCE, LANES, SLOT_BLOCK
 from fedforget.compilation import helper
 
 VECTORS_AT_ONCE = 4
@@ -21,12 +21,14 @@ ANCHORS_AT_ONCE = 2
 def gather(coordinates, slots, begin, tile):
     """Put the coordinates of a block of points side by side, from ``slots[begin]`` on.
 
-    Whole vectors are read, so behind the last coordinate there has to be room for one.
-    OUT: tile, feature by feature, up to a multiple of the lanes.
+    Whole groups of features are read, so behind the last coordinate there has to be room for one.
+    OUT: tile, feature by feature, up to a whole group; in its last row the squared lengths.
     """
     for j in range(0, SLOT_BLOCK, LANES):
-        for c in range(0, coordinates.shape[1], LANES):
+        for c in range(0, coordinates.shape[1], FEATURES_AT_ONCE):
             _turn(coordinates, slots, begin + j, c, tile, j)
+    for j in range(0, SLOT_BLOCK, VECTORS_AT_ONCE * LANES):
+        _measure_lengths(tile, coordinates.shape[1], j)
 
 
 @helper
@@ -52,12 +54,33 @@ def _turn(
         code = VectorCode(types.float32, context, builder, signature, arguments)
         _, _, first, feature, _, lane = arguments
         numbers = [builder.load(code.entry(1, code.plus(first, i))) for i in range(LANES)]
-        loaded = [code.load(code.entry(0, number, feature)) for number in numbers]
-        for f, column in enumerate(code.transposed(loaded)):
+        groups = [code.load(code.entry(0, number, feature), FEATURES_AT_ONCE) for number in numbers]
+        for f, column in enumerate(code.columns_of(groups)):
             code.store(column, code.entry(4, code.plus(feature, f), lane))
         return code.none
 
     return types.void(rows, slots, types.int64, types.int64, tile, types.int64), generate
+
+
+@intrinsic
+def _measure_lengths(typing_context: Any, tile: Any, n_features: Any, begin: Any) -> Any:
+    """Squared lengths of the vectors at once from ``begin`` on.  OUT: tile, its last row."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code = VectorCode(types.float32, context, builder, signature, arguments)
+        _, n_features, begin = arguments
+        places = [code.plus(begin, LANES * i) for i in range(VECTORS_AT_ONCE)]
+        lengths = code.variables(code.constant(0.0), VECTORS_AT_ONCE)
+        with code.count(n_features) as feature:
+            for length, place in zip(lengths, places, strict=True):
+                x = code.load(code.entry(0, feature, place))
+                code.add_product(length, x, x)
+        last = code.plus(code.length(0, 0), -1)
+        for length, place in zip(lengths, places, strict=True):
+            code.store(builder.load(length), code.entry(0, last, place))
+        return code.none
+
+    return types.void(tile, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -101,19 +124,15 @@ def _meet(
                     builder.store(code.lower(estimate, before), near[i])
                     builder.store(builder.select(closer, name, builder.load(which[i])), which[i])
 
-        lengths = variables(code.constant(0.0))
-        with code.count(n_features) as feature:
-            for i in vectors:
-                x_i = code.load(code.entry(0, feature, begins[i]))
-                code.add_product(lengths[i], x_i, x_i)
-
         # d_b - d_a = (d_b^2 - d_a^2) / (d_b + d_a), which is at least the same over 2 d_b.
         twice, pad, away = (code.everywhere(number) for number in arguments[3:6])
         half = code.constant(0.5 * (1.0 - 2.0**-18))
+        last = code.plus(code.length(0, 0), -1)
         for i in vectors:
             a, b = builder.load(near[i]), builder.load(other[i])
+            length = code.load(code.entry(0, last, begins[i]))
             gap = builder.fsub(builder.fsub(b, a), twice)
-            farther = code.root(builder.fadd(builder.fadd(builder.load(lengths[i]), b), pad))
+            farther = code.root(builder.fadd(builder.fadd(length, b), pad))
             margin = builder.fsub(builder.fmul(builder.fdiv(gap, farther), half), away)
             has_other = builder.fcmp_ordered("<", b, infinite)
             code.store(builder.select(has_other, margin, infinite), code.entry(7, begins[i]))

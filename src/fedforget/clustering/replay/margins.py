@@ -25,12 +25,13 @@ from fedforget.clustering.replay.measuring import (
     find_rivals,
     measure,
     root_of,
+    takes_every_slot,
     takes_products,
     travel,
 )
-from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel
+from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel, relabel_next
 from fedforget.clustering.replay.points import find_companions
-from fedforget.clustering.replay.state import AFTER, BEFORE, BORDER_BLOCK, SLOT
+from fedforget.clustering.replay.state import AFTER, BEFORE, BORDER_BLOCK, SLOT, SLOT_BLOCK
 from fedforget.compilation import helper, inlined
 
 SLOTS_PER_POINT = 64
@@ -140,10 +141,13 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
         next_ = max(next_, min(most, drifts[k]))
         most = max(most, drifts[k])
     no_moves(scratch, touched)
+    is_first = t == 0 and not is_old
+    all_labelled = not is_first
     if is_old:
         for c in range(changed.shape[0]):
             if changed[c, BEFORE] == 0:
                 _inherit(labels, reserves, changed[c, SLOT], scratch.arrivals[c])
+                all_labelled = False
         note_changes(labels, changed, touched, scratch)
         for c in range(changed.shape[0]):
             slot = changed[c, SLOT]
@@ -151,7 +155,6 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
                 reserves[slot] = np.inf
             elif changed[c, BEFORE] == 0 and labels[slot] >= 0:
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, AFTER])
-    is_first = t == 0 and not is_old
     if is_first:
         # A new run meets all points several times.
         margins.path.met_all = margins.path.number
@@ -170,7 +173,8 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
                 _let_in(points, rows, margins, scratch, row, slot, turn)
         return
     _take_anchors(rows.centres[row], points.base, margins.anchors[row], drifts)
-    _take_margins(points, rows, margins, scratch, row, most + next_, is_first, is_old, turn)
+    drift = most + next_
+    _take_margins(points, rows, margins, scratch, row, drift, is_first, is_old, all_labelled, turn)
     if t == 0:
         # Seeds do not move: these margins are good for ever.
         kept.listed = 0
@@ -454,11 +458,12 @@ def _take_anchors(centres, origin, anchors, drifts):
 
 
 @helper
-def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, turn):
+def _take_margins(points, rows, margins, scratch, row, drift, is_first, is_old, all_labelled, turn):
     """Labels and margins for new anchors, which are off the old by no more than ``drift``.
 
     That is, two of them together.  Points with ample margins keep what the drift leaves of them,
-    unless there are few of these or ``everyone`` is asked for.
+    unless there are few of these or nothing is known of them.  ``is_first`` marks the first row of
+    a new run, which notes no moves; ``all_labelled`` says that no point is without a label.
 
     OUT: rows, margins, scratch.
     """
@@ -477,23 +482,30 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
     if not 0.0 < cut < 4.0 * radius:
         cut = 0.125 * radius
     # The new anchors are off the centres, too, by a rounding.
-    drift += 2.0 * largest(margins.drifts[row])
-    kept.spent = 0.0 if everyone else (kept.spent + drift) * SCREEN
+    least = 2.0 * largest(margins.drifts[row])
+    drift += least
+    kept.spent = 0.0 if is_first else (kept.spent + drift) * SCREEN
     within = 1.5 * cut
-    count = capacity
-    if not everyone:
-        bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
-        count = _list_below(margins.reserves[row], bound, slots)
-    everyone = everyone or all_at_once(points, margins, count)
+    reserves = margins.reserves[row]
+    bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
+    everyone = is_first or all_at_once(points, margins, _count_below(reserves, bound))
+    in_order = everyone and takes_every_slot(points, margins)
     if everyone:
-        count = _list_everyone(points, margins, margins.reserves[row], slots)
+        count = _list_everyone(points, reserves, slots, in_order)
         within = np.inf
         kept.spent = 0.0
+    else:
+        count = _list_below(reserves, bound, slots)
     wanted = REACH * drift if everyone else max(REACH * drift, within)
-    least = 2.0 * largest(margins.drifts[row])
     anchors, labels = margins.anchors[row], rows.labels[row]
     saved = measure(points, margins, labels, slots, count, anchors, least, wanted, everyone)
-    met = _take_labels(points, rows, margins, scratch, row, count, turn)
+    if in_order:
+        lowest = np.int16(0 if all_labelled and not takes_products(margins) else -1)
+        left = _take_in_order(margins, labels, row, count, least, lowest, slots[capacity:])
+    else:
+        left = _take_listed(margins, labels, row, slots, count, least, slots[capacity:])
+    _settle_left(points, rows, margins, scratch, row, left, least, is_first, turn)
+    met = points.summary.n if everyone else count
     kept.cut = _find_cut(margins.measured[:count], most, cut, within, 4.0 * radius)
     kept.listed = 0
     if kept.cut > 0.0:
@@ -506,49 +518,84 @@ def _take_margins(points, rows, margins, scratch, row, drift, everyone, is_old, 
 
 
 @helper
-def _list_everyone(points, margins, reserves, slots):
-    """List every slot with a point, or, where products are taken, every slot; returns how many.
+def _list_everyone(points, reserves, slots, in_order):
+    """List every slot with a point, or simply every slot; returns how many.
 
     Where there is no point, nothing is at stake.  OUT: reserves, slots.
     """
+    if in_order:
+        for slot in range(reserves.shape[0]):
+            slots[slot] = slot
+        return reserves.shape[0]
     count = 0
-    every_slot = takes_products(margins)
     for slot in range(reserves.shape[0]):
         reserves[slot] = np.inf
         slots[count] = slot
-        count += 1 if every_slot or points.weights[slot] > 0 else 0
+        count += 1 if points.weights[slot] > 0 else 0
     return count
 
 
 @helper
-def _take_labels(points, rows, margins, scratch, row, count, turn):
-    """Let the first ``count`` candidates have the labels and margins that were measured.
+def _take_in_order(margins, labels, row, count, least, lowest, left):
+    """Let all slots have the margins that were measured, slot by slot.
 
-    Those without a margin are settled.  Returns how many points there are among them.
-    OUT: rows, margins, scratch.
+    Lists those whose labels are in doubt, unless these are below ``lowest``: where every point has
+    a label, a slot without one has no point.  Returns how many they are.  OUT: margins, left.
     """
-    labels, reserves, drifts = rows.labels[row], margins.reserves[row], margins.drifts[row]
-    slots, measured, nearest = scratch.candidates, margins.measured, margins.nearest
-    spent, touched = np.float32(margins.rows[row].spent), scratch.touched[turn]
-    # Anchors are off the centres by a rounding.
-    least = 2.0 * largest(drifts)
-    # Most points keep their labels.  The others are noted behind the candidates, without a branch.
-    left = slots[points.weights.shape[0] :]
+    reserves, measured, nearest = margins.reserves[row], margins.measured, margins.nearest
+    spent, bound = np.float32(margins.rows[row].spent), np.float32(least)
+    # What is measured, or less than any bound where the label is another one.
+    doubts = margins.gathered[0]
+    n_left = np.uint64(0)
+    for begin in range(0, count, SLOT_BLOCK):
+        some = slice(begin, begin + SLOT_BLOCK)
+        was, now, margin, reserve = labels[some], nearest[some], measured[some], reserves[some]
+        for i in range(SLOT_BLOCK):
+            reserve[i] = (margin[i] + spent) * np.float32(1.0 - 1e-6)
+            is_other = (was[i] != now[i]) & (was[i] >= lowest)
+            doubts[i] = np.float32(-np.inf) if is_other else margin[i]
+        for half in range(0, SLOT_BLOCK, BORDER_BLOCK):
+            hits = at_most(doubts[half : half + BORDER_BLOCK], bound)
+            n_left = _list_hits(hits, begin + half, left, n_left)
+    return np.int64(n_left)
+
+
+@helper
+def _take_listed(margins, labels, row, slots, count, least, left):
+    """Let the first ``count`` listed slots have the margins that were measured.
+
+    Lists the places of those whose labels are in doubt; returns how many.  OUT: margins, left.
+    """
+    reserves, measured, nearest = margins.reserves[row], margins.measured, margins.nearest
+    spent = np.float32(margins.rows[row].spent)
     n_left = 0
     for j in range(count):
         slot = np.uint64(slots[j])
         reserves[slot] = (measured[j] + spent) * np.float32(1.0 - 1e-6)
+        # Most points keep their labels, so there is no branch.
         left[n_left] = j
-        # A slot without a point has no label, either.
         n_left += 1 if (measured[j] <= least) | (labels[slot] != nearest[j]) else 0
-    met = count
+    return n_left
+
+
+@helper
+def _settle_left(points, rows, margins, scratch, row, n_left, least, is_first, turn):
+    """Give the points whose labels are in doubt the nearest centres, and settle near ones.
+
+    They are listed behind the candidates, by their places among these.
+    OUT: rows, margins, scratch.
+    """
+    labels, reserves, drifts = rows.labels[row], margins.reserves[row], margins.drifts[row]
+    slots, measured, nearest = scratch.candidates, margins.measured, margins.nearest
+    touched, left = scratch.touched[turn], slots[points.weights.shape[0] :]
+    n_moves = scratch.tally.moves
     for i in range(n_left):
         j = left[i]
         slot = slots[j]
         if points.weights[slot] == 0:
+            # It has no label, either.
             measured[j] = np.inf
             reserves[slot] = np.inf
-            met -= 1
             continue
         now = np.int64(nearest[j])
         if measured[j] <= least:
@@ -558,8 +605,18 @@ def _take_labels(points, rows, margins, scratch, row, count, turn):
         was = np.int64(labels[slot])
         if was != now:
             labels[slot] = now
-            relabel(points, scratch, touched, slot, was, now)
-    return met
+            if not is_first:
+                n_moves = relabel_next(points, scratch, touched, n_moves, slot, was, now)
+    scratch.tally.moves = n_moves
+
+
+@helper
+def _count_below(numbers, bound):
+    """How many numbers are at most the bound."""
+    count = np.int32(0)
+    for i in range(numbers.shape[0]):
+        count += np.int32(1) if numbers[i] <= bound else np.int32(0)
+    return np.int64(count)
 
 
 @helper
@@ -571,13 +628,20 @@ def _list_below(numbers, bound, listed):
     count = np.uint64(0)
     for begin in range(0, numbers.shape[0], BORDER_BLOCK):
         hits = at_most(numbers[begin : begin + BORDER_BLOCK], bound)
-        while hits != 0:
-            # Some at once, so that a processor seldom guesses wrong when they end.
-            for _ in range(AT_ONCE):
-                listed[count] = begin + lowest_bit(hits)
-                count += np.uint64(1 if hits != 0 else 0)
-                hits &= hits - np.uint32(1)
+        count = _list_hits(hits, begin, listed, count)
     return np.int64(count)
+
+
+@inlined
+def _list_hits(hits, begin, listed, count):
+    """Go on with a list: the places, from ``begin`` on, of the bits that are set.  OUT: listed."""
+    while hits != 0:
+        # Some at once, so that a processor seldom guesses wrong when they end.
+        for _ in range(AT_ONCE):
+            listed[count] = begin + lowest_bit(hits)
+            count += np.uint64(1 if hits != 0 else 0)
+            hits &= hits - np.uint32(1)
+    return count
 
 
 @helper

@@ -13,12 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
+from fedforget.clustering.kernels.memory import fetch
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import (
     SINGLE,
     UNDERFLOW,
     copy,
-    fetch,
     magnitude,
 )
 from fedforget.clustering.replay.lanes import gather, meet_anchors
@@ -59,14 +59,30 @@ def travel(rows, margins, above, row):
             margins.spans[k] = margins.travelled[k] * (1.0 + 1e-6)
 
 
+@inlined
+def are_turned(margins):
+    """Whether all points are turned for the rest of this walk."""
+    return margins.path.turned == margins.path.number
+
+
 @helper
 def all_at_once(points, margins, count):
     """Whether to measure all points rather than so many of them."""
     if not takes_products(margins):
-        return 2 * count >= points.summary.n
+        # Points that are turned already need not be put side by side.
+        return (3 if are_turned(margins) else 2) * count >= points.summary.n
     # A point whose distances are known takes less time by itself.
     capacity = points.weights.shape[0]
     return 2 * count >= capacity and 2 * margins.path.known < capacity
+
+
+@inlined
+def takes_every_slot(points, margins):
+    """Whether all points are measured slot by slot, and slots without a point, too.
+
+    That is simpler, and faster unless many slots are empty.
+    """
+    return takes_products(margins) or 2 * points.summary.n > points.weights.shape[0]
 
 
 @helper
@@ -74,7 +90,7 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
     """Nearest anchors of the points in some slots, and margins.
 
     ``labels`` say which anchors may be the nearest, ``everyone`` means every point, in the order of
-    slots (where products are taken, every slot), ``rounding`` how far anchors may be from their
+    slots, ``rounding`` how far anchors may be from their
     centres, and ``wanted`` up to where margins should be good.
     Returns how many distances did not have to be computed.
     OUT: margins (nearest, measured; working memory), slots behind the last.
@@ -98,7 +114,7 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
     errors.rounding = rounding
     if takes_products(margins):
         return _measure_by_products(margins, labels, slots, count, anchors, wanted, everyone)
-    _measure_by_features(margins, slots, count, anchors, everyone)
+    _measure_by_features(points, margins, slots, count, anchors, everyone)
     return 0
 
 
@@ -112,8 +128,10 @@ def root_of(slack):
 
 
 @helper
-def _measure_by_features(margins, slots, count, anchors, everyone):
+def _measure_by_features(points, margins, slots, count, anchors, everyone):
     """Measure points one feature after the other, block by block.  OUT: margins, slots.
+
+    A slot without a point is infinitely far from any border.
 
     While a walk lasts, all points stay where they are.  So they are turned for the rest of it when
     it meets all of them again.
@@ -129,18 +147,28 @@ def _measure_by_features(margins, slots, count, anchors, everyone):
     pad, away = np.float32(errors.squared), np.float32(errors.away * (1.0 + 1e-6))
     path = margins.path
     stay = everyone and margins.turned.shape[0] > 0 and path.met_all == path.number
-    are_turned = stay and path.turned == path.number
+    stand = stay and are_turned(margins)
+    some_empty = everyone and count > points.summary.n
     for begin in range(0, width, SLOT_BLOCK):
         some = slice(begin, begin + SLOT_BLOCK)
         tile = margins.turned[begin // SLOT_BLOCK] if stay else margins.gathered
-        if not are_turned:
+        if not stand:
             gather(margins.coordinates, slots, begin, tile)
+            if some_empty:
+                _empty(tile[0], points.weights[some])
         nearest, measured = margins.nearest[some], margins.measured[some]
         meet_anchors(tile, margins.factors, twice, pad, away, nearest, measured)
     if everyone:
         path.met_all = path.number
     if stay:
         path.turned = path.number
+
+
+@helper
+def _empty(side, weights):
+    """Let one coordinate be not a number where there is no point: no anchor is near.  OUT: side."""
+    for j in range(SLOT_BLOCK):
+        side[j] = side[j] if weights[j] > 0 else np.float32(np.nan)
 
 
 @helper

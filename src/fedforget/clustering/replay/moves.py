@@ -21,20 +21,37 @@ def no_moves(scratch, touched):
 @helper
 def note(scratch, touched, slot, cluster, weight):
     """Note that a cluster has gained some weight at a point.  OUT: scratch, touched."""
-    move = scratch.moves[scratch.tally.moves]
+    scratch.tally.moves = _note(scratch, touched, scratch.tally.moves, slot, cluster, weight)
+
+
+@inlined
+def _note(scratch, touched, count, slot, cluster, weight):
+    """Note one more than ``count`` moves; returns how many there are.  OUT: scratch, touched."""
+    move = scratch.moves[count]
     move.slot = slot
     move.cluster = cluster
     move.weight = weight
-    scratch.tally.moves += 1
     touched[cluster] = True
+    return count + 1
 
 
 @inlined
 def relabel(points, scratch, touched, slot, was, now):
     """Note that a point has left a cluster, or -1 for none, for another.  OUT: scratch, touched."""
+    count = scratch.tally.moves
+    scratch.tally.moves = relabel_next(points, scratch, touched, count, slot, was, now)
+
+
+@inlined
+def relabel_next(points, scratch, touched, count, slot, was, now):
+    """:func:`relabel` behind ``count`` moves; returns how many there are.
+
+    Where many points follow each other, the count need not go to memory and back.
+    OUT: scratch, touched.
+    """
     if was >= 0:
-        note(scratch, touched, slot, was, -points.weights[slot])
-    note(scratch, touched, slot, now, points.weights[slot])
+        count = _note(scratch, touched, count, slot, was, -points.weights[slot])
+    return _note(scratch, touched, count, slot, now, points.weights[slot])
 
 
 @inlined

@@ -278,7 +278,6 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         for scratch in (self.scratch, *(hand.scratch for hand in self._crew)):
             for place in (scratch.place, scratch.other_place, scratch.point, scratch.centre):
                 place.fill(0.0)
-            scratch.steps.fill(0)
         for margins in self._margins_of_all():
             margins.current.fill(0.0)
             margins.factors[: self.task.n_clusters] = 0.0
@@ -394,6 +393,14 @@ class OwnedKMeans:
             labels = np.full(len(self.records.ids), -1, dtype=np.int32)
             return Outcome(np.empty((0, d)), labels, none, none[:, 0], 0, none[:, 0])
         return self._outcome(self.best)
+
+    @property
+    def centres(self) -> Floats:
+        """Those of the best restart, in coordinates: a part of its :attr:`outcome`."""
+        if self._replay is None or self.best in self._replay.absent:
+            return self.outcome.centres
+        centres: Floats = self._replay.rows.centres[self._replay.last_row(self.best)].copy()
+        return centres
 
     @property
     def seeds(self) -> Ints:

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.lattice import add_moment, join_squares, split_square
+from fedforget.clustering.kernels.memory import fetch_row
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.replay.arithmetic import coordinate, locate
 from fedforget.clustering.replay.parts import part_of
@@ -16,6 +17,9 @@ _points = part_of(Points)
 
 SQUARES_AT_ONCE = 1024
 """So many squares are added up in parts before these are joined."""
+
+AHEAD = 16
+"""Points that change are scattered: so many ahead, a point is asked for from memory."""
 
 MOST_PAIRS = 1024
 """Pairs of points that come and go up to which each looks for its nearest."""
@@ -136,18 +140,28 @@ def _change_moment(points, row, weight, sums, squares, parts):
 
 
 @kernel
-def count_large(values, slots, lowest_large, large, has_some):
-    """Per feature, how many values in some slots are large, and whether any is not zero.
+def count_large(values, slots, lowest_large, large):
+    """Per feature, how many values in some slots are large.
 
     A value is large if its magnitude is at least the feature's ``lowest_large``.
-    OUT: large, has_some, which must hold zeros.
+    OUT: large, which must hold zeros.
     """
+    last = slots.shape[0] - 1
     for i in range(slots.shape[0]):
+        fetch_row(values, slots[min(i + AHEAD, last)])
         row = values[slots[i]]
         for c in range(lowest_large.shape[0]):
-            size = abs(row[c])
-            large[c] += 1 if size >= lowest_large[c] else 0
-            has_some[c] |= size > 0.0
+            large[c] += 1 if abs(row[c]) >= lowest_large[c] else 0
+
+
+@kernel
+def erase_points(values, keys, slots):
+    """Overwrite the points that were in some slots.  OUT: values, keys."""
+    for i in range(slots.shape[0]):
+        keys[slots[i], 0] = 0
+        keys[slots[i], 1] = 0
+        for c in range(values.shape[1]):
+            values[slots[i], c] = 0.0
 
 
 @kernel

@@ -14,7 +14,7 @@ from fedforget.clustering.ids import Ids
 from fedforget.clustering.lloyd import Moments
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.parts import table_of
-from fedforget.clustering.replay.points import add_up, count_large, locate_points
+from fedforget.clustering.replay.points import add_up, count_large, erase_points, locate_points
 from fedforget.clustering.replay.state import Points, Sizes, allocate, slots_for
 from fedforget.clustering.rounding import COARSENESS, Rounding
 
@@ -36,10 +36,12 @@ class RecordSlots:
     ids, arrival : of each slot.
     rounding : the steps of the features.
     moments : those of the records, in steps.
+    n_free : how many slots hold no record.
     """
 
     rounding: Rounding
     moments: Moments
+    n_free: int
 
     def __init__(
         self,
@@ -67,14 +69,12 @@ class RecordSlots:
         self.points = allocate(Points, Sizes(slots, d, clusters=0, restarts=0))
         self.ids = np.zeros(slots, dtype=ids.dtype)
         self.arrival = np.zeros(slots, dtype=np.int64)
-        self._free = list(range(slots - 1, taken - 1, -1))
+        # A stack, whose lowest slot is the first to be taken.
+        self._free = np.arange(slots - 1, taken - 1, -1)
+        self.n_free = slots - taken
 
     def __len__(self) -> int:
         return int(self.points.summary["n"])
-
-    @property
-    def n_free(self) -> int:
-        return len(self._free)
 
     def in_use(self) -> Ints:
         """The slots that hold records."""
@@ -102,9 +102,18 @@ class RecordSlots:
 
     def take(self, n: int) -> Ints:
         """Slots for new records."""
-        first = len(self._free) - n
-        taken, self._free = self._free[first:][::-1], self._free[:first]
-        return np.array(taken, dtype=np.int64)
+        end = self.n_free
+        self.n_free -= n
+        return self._free[self.n_free : end][::-1].copy()
+
+    def _give_back(self, slots: Ints) -> None:
+        """Let slots be free."""
+        if self.n_free + len(slots) > len(self._free):
+            room = np.empty(2 * (self.n_free + len(slots)), dtype=np.int64)
+            room[: self.n_free] = self._free[: self.n_free]
+            self._free = room
+        self._free[self.n_free : self.n_free + len(slots)] = slots
+        self.n_free += len(slots)
 
     def note(self, slots: Ints, ids: Ids, arrival: Ints) -> None:
         """Note whose records come into some slots."""
@@ -133,18 +142,17 @@ class RecordSlots:
 
     def erase(self, slots: Ints) -> None:
         """Overwrite what records that have gone leave behind, and free their slots."""
-        self.points.values[slots] = 0.0
-        self.points.keys[slots] = 0
+        erase_points(self.points.values, self.points.keys, slots)
         self.ids[slots] = np.zeros((), dtype=self.ids.dtype)
         self.arrival[slots] = 0
-        self._free.extend(slots.tolist())
+        self._give_back(slots)
 
     def grow(self, n: int) -> None:
         """Make room for ``n`` more; records keep their slots."""
         points, ids, arrival = self.points, self.ids, self.arrival
         old, d = points.values.shape
         self._allocate(max(old + n, old + old // 2), old, d, ids)
-        self._free += np.flatnonzero(points.weights == 0)[::-1].tolist()
+        self._give_back(np.flatnonzero(points.weights == 0)[::-1])
         for new, kept in ((self.ids, ids), (self.arrival, arrival)):
             new[:old] = kept
         for name in ("values", "weights", "keys"):
@@ -195,11 +203,13 @@ class RecordSlots:
         """Whether the steps stand when the records in some slots, still there, go."""
         if self._agreed is not None:
             return True
-        lost, had_some = np.zeros_like(self._large), np.zeros(len(self._large), dtype=np.bool_)
-        count_large(self.points.values, goes, self._lowest_large, lost, had_some)
+        lost = np.zeros_like(self._large)
+        count_large(self.points.values, goes, self._lowest_large, lost)
         self._large -= lost
         # Values of a feature that has the lowest exponent may all be small.
-        bare = np.flatnonzero((self._large == 0) & had_some)
+        bare = np.flatnonzero((self._large == 0) & ~self._is_zero)
+        if len(bare):
+            bare = bare[self.points.values[np.ix_(goes, bare)].any(axis=0)]
         if len(bare):
             rest = np.abs(self.points.values[:, bare])
             rest[goes] = 0.0

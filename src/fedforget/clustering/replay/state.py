@@ -17,17 +17,19 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
+from fedforget.clustering.kernels.memory import LINE
+
 UInt8s = npt.NDArray[np.uint8]
 Part = TypeVar("Part", bound=tuple[Any, ...])
 
 SLOT_BLOCK = 64
 """Slots come in blocks of so many: whole vectors of the machine, and nothing left over."""
 
-LINE = 64
-"""Bytes of a cache line."""
-
 LANES = 16
 """Points side by side in a vector."""
+
+FEATURES_AT_ONCE = 4
+"""Features of a point that are put there together."""
 
 BORDER_BLOCK = 32
 """Lists of points close to a border between clusters come in blocks of so many."""
@@ -94,9 +96,9 @@ class Sizes:
         return self.features + 1
 
     @property
-    def features_in_lanes(self) -> int:
-        """Features, up to a multiple of the lanes."""
-        return -(-self.features // LANES) * LANES
+    def features_and_length(self) -> int:
+        """Features, in whole groups, and the squared length."""
+        return -(-self.features // FEATURES_AT_ONCE) * FEATURES_AT_ONCE + 1
 
     @property
     def clusters_and_none(self) -> int:
@@ -168,7 +170,7 @@ POOL = record(free=Int)
 RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
 SEED = record(slot=Int, score=Real, runner_up=Real)
 LOSS = record(about=Real, exact=Real, stale=np.bool_)
-MOVE = record(slot=Int, cluster=Int, weight=Int)
+MOVE = record(slot=np.int32, cluster=np.int32, weight=Int)
 ARRIVAL = record(companion=Int, apart=Real)
 TALLY = record(labels=Int, distances=Int, rows=Int, moves=Int)
 
@@ -248,7 +250,7 @@ class Margins(NamedTuple):
     current, roundings : the centres as anchors, and how far they are from them.
     charges : of each cluster, how much margin its points must have.
     places : where points stand on a list.
-    gathered : coordinates of a block of points, side by side.
+    gathered : coordinates of a block of points, side by side, and their squared lengths.
     turned : those of all points, block by block, where they are few.
     block, products : coordinates of some points, and their products with all anchors.
     vectors, norms : of each anchor its coordinates times -2, and its squared length.
@@ -282,8 +284,8 @@ class Margins(NamedTuple):
     roundings: Annotated[Any, working(Real, "clusters")]
     charges: Annotated[Any, working(Real, "clusters")]
     places: Annotated[Any, working(np.int32, "border")]
-    gathered: Annotated[Any, working(Single, "features_in_lanes", "tile")]
-    turned: Annotated[Any, working(Single, "turned", "features_in_lanes", "tile")]
+    gathered: Annotated[Any, working(Single, "features_and_length", "tile")]
+    turned: Annotated[Any, working(Single, "turned", "features_and_length", "tile")]
     block: Annotated[Any, working(Single, "block", "features")]
     products: Annotated[Any, working(Single, "block", "clusters")]
     vectors: Annotated[Any, working(Single, "clusters", "features")]
@@ -432,7 +434,6 @@ class Scratch(NamedTuple):
         are not where they were.
     centre, point : one of them, counted from the origin.
     place, other_place : coordinates of a point.
-    steps : a point in whole steps.
     arrivals : of each changed point that comes a ``companion`` that goes, and how far ``apart``
         they are.
     twin : of each cluster, and of slots without a point, the cluster of another restart.
@@ -449,7 +450,6 @@ class Scratch(NamedTuple):
     point: Annotated[Any, of(Real, "features")]
     place: Annotated[Any, of(Real, "features")]
     other_place: Annotated[Any, of(Real, "features")]
-    steps: Annotated[Any, of(Int, "features")]
     arrivals: Annotated[Any, of(ARRIVAL, "slots")]
     twin: Annotated[Any, of(np.int32, "clusters_and_none")]
     candidates: Annotated[Any, of(Int, "candidates")]

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
+from fedforget.clustering.kernels.memory import fetch_row
 from fedforget.clustering.replay.arithmetic import (
     copy,
-    count_steps,
-    fetch_ends,
     fill,
     locate,
     mean_of,
@@ -188,7 +187,8 @@ def replay_by(strategy: Strategy) -> Function:
         of the row above: their clusters differ from those by what has moved since.
         """
         restart, where, seeds = runs.restarts[r], runs.where[r], runs.seeds[r]
-        if restart.status == START:
+        is_new_run = restart.status == START
+        if is_new_run:
             _clear_row(points, rows, where[0])
             restart.length = 0
         length = restart.length
@@ -227,7 +227,10 @@ def replay_by(strategy: Strategy) -> Function:
             follows = is_old and not starts_again
             assign(points, rows, kept, scratch, changed, above, row, t, follows, turn)
             # 3c. The clusters of this row follow their labels.
-            _move_clusters(points, rows.sums[row], scratch)
+            if is_new_run and t == 0:
+                _add_up_clusters(points, rows.labels[row], rows.sums[row])
+            else:
+                _move_clusters(points, rows.sums[row], scratch)
             if starts_again:
                 # Nothing tells which clusters are as they were.
                 fill(scratch.touched[turn], np.bool_(True))
@@ -323,18 +326,21 @@ def _total_shift(rows, scratch, above, row, is_old, turn):
 
 
 @helper
+def _add_up_clusters(points, labels, sums):
+    """Let clusters that are empty have all their points.  OUT: sums, of the clusters."""
+    for slot in range(labels.shape[0]):
+        if labels[slot] >= 0:
+            take(points, slot, points.weights[slot], sums[labels[slot]])
+
+
+@helper
 def _move_clusters(points, sums, scratch):
-    """Carry out the moves.  OUT: sums, of the clusters; scratch."""
-    last = np.int64(-1)
+    """Carry out the moves.  OUT: sums, of the clusters."""
     count = scratch.tally.moves
     for p in range(count):
         move = scratch.moves[p]
-        fetch_ends(points.values, scratch.moves[min(p + AHEAD, count - 1)].slot)
-        # A point that leaves a cluster for another moves twice.
-        if move.slot != last:
-            count_steps(points, move.slot, scratch.steps)
-            last = move.slot
-        take(sums[move.cluster], scratch.steps, move.weight)
+        fetch_row(points.values, scratch.moves[min(p + AHEAD, count - 1)].slot)
+        take(points, move.slot, move.weight, sums[move.cluster])
 
 
 @helper
