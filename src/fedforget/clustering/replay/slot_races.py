@@ -55,10 +55,8 @@ class SlotRaces:
         self._are_clear = [False] * n_restarts
         self._tracks = [Track.of(tiles, keys, n_steps, n_candidates) for _ in range(n_restarts)]
         # Of each track what is overwritten where records go, the candidates of all steps in a row.
-        self._leftovers = [
-            (tiles, *keys, one.distances.reshape(one.known.size, -1), one.known.reshape(-1))
-            for one in self._tracks
-        ]
+        self._leftovers = [(tiles, *keys, *one.of_races()) for one in self._tracks]
+        self._is_gone = np.zeros(slots, dtype=np.bool_)
 
     @staticmethod
     def are_for(records: RecordSlots, n_candidates: int) -> bool:
@@ -79,10 +77,9 @@ class SlotRaces:
         if before is None:
             before = Candidates.none(*self._shape)
             before.rows[:] = kernels.TO_DRAW
-        rate = (records.points.weights > 0).astype(np.float64)
         race = run_on(
             track,
-            rate,
+            records.points.weights,
             before,
             gone,
             smallest_id=lambda rows: smallest_id(records.ids, rows),
@@ -98,10 +95,10 @@ class SlotRaces:
         track.tiles[slots // kernels.TILE, :, slots % kernels.TILE] = places
         track.keys.low[slots], track.keys.high[slots] = keys.T
         for one in self._tracks:
-            one.known.fill(-1)
+            one.know_nothing()
 
     def erase(self, slots: Ints) -> None:
         """Overwrite what is known of records that have gone, whose slots are sorted."""
         for restart, leftovers in enumerate(self._leftovers):
-            kernels.clear_rows(*leftovers, self._are_clear[restart], slots)
+            kernels.clear_rows(*leftovers, self._is_gone, self._are_clear[restart], slots)
             self._are_clear[restart] = False
