@@ -170,9 +170,8 @@ def run_on(
         drawn.rows[step, tied], drawn.scores[step, tied] = won
         drawn.totals[step, tied] = kernels.TO_MEASURE
     drawn.rows[step:] = -1
-    for at, number in enumerate(drawn.chosen[:step].tolist()):
-        race.rows.append(int(drawn.rows[at, number]))
-        race.scores.append(float(drawn.scores[at, number]))
+    seeds = np.arange(step), drawn.chosen[:step]
+    race.rows, race.scores = drawn.rows[seeds].tolist(), drawn.scores[seeds].tolist()
     return race
 
 

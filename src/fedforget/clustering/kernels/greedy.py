@@ -306,9 +306,22 @@ def clear_rows(
         if not are_clear:
             for j in range(rows.shape[0]):
                 distances[k, rows[j]] = 0.0
-        n_early[k] = _drop_early(early[k], draws[k], n_early[k], is_gone)
+        # Few rows are seldom among those that are early, and vectors tell soon.
+        if rows.shape[0] > FEW or _any_among(rows, early[k, : max(n_early[k], 0)]):
+            n_early[k] = _drop_early(early[k], draws[k], n_early[k], is_gone)
     for j in range(rows.shape[0]):
         is_gone[rows[j]] = False
+
+
+@helper
+def _any_among(rows, others):
+    """Whether any of some rows is among others."""
+    hits = 0
+    for j in range(rows.shape[0]):
+        row = np.int32(rows[j])
+        for k in range(others.shape[0]):
+            hits += 1 if others[k] == row else 0
+    return hits > 0
 
 
 @helper

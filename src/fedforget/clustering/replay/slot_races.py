@@ -44,7 +44,6 @@ class SlotRaces:
         memory_limit: int,
     ) -> None:
         self._records = records
-        self._shape = n_seeds, n_candidates
         slots, _ = records.points.values.shape
         tiles = Rows(records.coordinates(np.arange(slots))).turned()
         keys = Keys.of_words(records.points.keys)
@@ -64,29 +63,26 @@ class SlotRaces:
         slots, d = records.points.values.shape
         return can_be_turned(slots, d, n_candidates)
 
-    def run(self, restart: int, gone: Ints, before: Candidates | None = None) -> Race:
+    def run(self, restart: int, gone: Ints, drawn: Candidates) -> Race:
         """The race of one restart, whose rows are slots.
 
         Parameters
         ----------
         gone : the slots of records that have gone since the last race.
-        before : the candidates of that race, changed in place; those that have gone are
-            ``kernels.TO_DRAW``.
+        drawn : the candidates, completed in place.  They are those of that race, and those that
+            have gone are ``kernels.TO_DRAW``; or all are.
         """
         records, track = self._records, self._tracks[restart]
-        if before is None:
-            before = Candidates.none(*self._shape)
-            before.rows[:] = kernels.TO_DRAW
         race = run_on(
             track,
             records.points.weights,
-            before,
+            drawn,
             gone,
             smallest_id=lambda rows: smallest_id(records.ids, rows),
             stream=restart << 32,
         )
         # Where seeds are fewer than asked for, there are steps that were not looked at.
-        self._are_clear[restart] = len(gone) > 0 and len(race.rows) == self._shape[0]
+        self._are_clear[restart] = len(gone) > 0 and len(race.rows) == len(drawn.rows)
         return race
 
     def put(self, slots: Ints, places: Floats, keys: UInts) -> None:
