@@ -420,7 +420,7 @@ def race_over(values: np.ndarray, keys: Keys, *, by_calls: bool = False) -> Race
 
 def race_on(track: Track, here: np.ndarray, before: Candidates, gone: np.ndarray = NO_ROWS) -> Race:
     """A race on a track whose places are not all taken."""
-    return run_on(track, here.astype(np.float64), before, gone, smallest_id=first_row)
+    return run_on(track, here.astype(np.int64), before, gone, smallest_id=first_row)
 
 
 def nothing_drawn() -> Candidates:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedforget.arrays import Floats, Ints
+from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
 from fedforget.clustering.prf import Keys
@@ -25,6 +25,9 @@ from fedforget.clustering.race import Candidates, Race, new_race, run_race, winn
 
 CANDIDATE_BITS = 27
 """The clocks of candidate j at a step have the step's number plus j times two to this power."""
+
+_MOST_EARLY = 128
+"""Room for early rows of each race; half as many are expected."""
 
 NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_LABELS = np.empty(0, dtype=np.int32)
@@ -62,19 +65,42 @@ class Track:
     keys : those of the records.
     distances, known : squared distances of all records to the candidates of each step, and to
         which rows they are (-1: to none); room for one step where they are not kept.
+    early, draws, n_early : of each race the rows whose clocks have the lowest numbers from 0 to 1,
+        these numbers, and how many there are (-1: they are still to be found).
     """
 
     tiles: Floats
     keys: Keys
     distances: Floats
     known: Ints
+    early: Labels
+    draws: Floats
+    n_early: Ints
 
     @classmethod
     def of(cls, tiles: Floats, keys: Keys, n_steps: int, n_candidates: int) -> Track:
         """A track on which nothing has been drawn; ``n_steps`` is 1 if distances are not kept."""
         width = len(tiles) * kernels.TILE
-        distances = np.zeros((n_steps, n_candidates, width))
-        return cls(tiles, keys, distances, np.full(distances.shape[:2], -1, dtype=np.int64))
+        races, room = (n_steps, n_candidates), min(_MOST_EARLY, width // 4)
+        return cls(
+            tiles,
+            keys,
+            np.zeros((*races, width)),
+            np.full(races, -1),
+            np.zeros((*races, room), dtype=np.int32),
+            np.zeros((*races, room)),
+            np.full(races, -1),
+        )
+
+    def of_races(self) -> tuple[Floats | Ints | Labels, ...]:
+        """What is known, with the races of all steps in a row."""
+        parts = self.distances, self.known, self.early, self.draws, self.n_early
+        return tuple(part.reshape(self.known.size, *part.shape[2:]) for part in parts)
+
+    def know_nothing(self) -> None:
+        """Forget what is known of all races."""
+        self.known.fill(-1)
+        self.n_early.fill(-1)
 
 
 def run_greedily(
@@ -100,14 +126,14 @@ def run_greedily(
         drawn = Candidates.none(n_seeds, n_candidates)
         drawn.rows[:] = kernels.TO_DRAW
         track = Track.of(rows.turned(), keys, 1, n_candidates)
-        rate = np.ones(len(rows))
-        return run_on(track, rate, drawn, NO_ROWS, smallest_id=smallest_id, stream=stream)
+        weights = np.ones(len(rows), dtype=np.int64)
+        return run_on(track, weights, drawn, NO_ROWS, smallest_id=smallest_id, stream=stream)
     return _run_by_calls(rows, keys, n_seeds, n_candidates, smallest_id, stream)
 
 
 def run_on(
     track: Track,
-    rate: Floats,
+    weights: Ints,
     drawn: Candidates,
     gone: Ints,
     *,
@@ -120,12 +146,13 @@ def run_on(
     ----------
     track : the records; what is known of their distances changes how much is computed, and nothing
         else.
-    rate : 1 for each record, 0 for each place without one; it becomes D^2.
+    weights : 1 for each record, 0 for each place without one.
     drawn : the candidates, completed in place.  All are ``kernels.TO_DRAW``; or they are those of a
         race before records went, and those that have gone are ``kernels.TO_DRAW``.
     gone : the rows of these records, which are still on the track.
     """
-    keys = track.keys
+    keys, rate = track.keys, np.empty(len(weights))
+    known = track.distances, track.known, track.early, track.draws, track.n_early
     parts = drawn.rows, drawn.scores, drawn.totals, drawn.chosen
     # Candidate 0 of the first step has no rivals.
     drawn.rows[0, 1:] = -1
@@ -134,8 +161,8 @@ def run_on(
     step = 0
     while True:
         step, tied = kernels.draw_steps(
-            track.tiles, *keys, np.uint64(stream), CANDIDATE_BITS, coarse, gone, gone_rate, step,
-            rate, track.distances, track.known, *parts,
+            track.tiles, *keys, weights, np.uint64(stream), CANDIDATE_BITS, coarse, gone, gone_rate,
+            step, rate, *known, *parts,
         )  # fmt: skip
         if tied < 0:
             break
@@ -143,9 +170,8 @@ def run_on(
         drawn.rows[step, tied], drawn.scores[step, tied] = won
         drawn.totals[step, tied] = kernels.TO_MEASURE
     drawn.rows[step:] = -1
-    for at, number in enumerate(drawn.chosen[:step].tolist()):
-        race.rows.append(int(drawn.rows[at, number]))
-        race.scores.append(float(drawn.scores[at, number]))
+    seeds = np.arange(step), drawn.chosen[:step]
+    race.rows, race.scores = drawn.rows[seeds].tolist(), drawn.scores[seeds].tolist()
     return race
 
 

@@ -54,6 +54,12 @@ class Candidates:
             np.zeros(shape[:-1], dtype=np.int64),
         )
 
+    def of_restart(self, number: int) -> Candidates:
+        """Those of one of several restarts; they share memory with all."""
+        return Candidates(
+            self.rows[number], self.scores[number], self.totals[number], self.chosen[number]
+        )
+
 
 @dataclass
 class Race:

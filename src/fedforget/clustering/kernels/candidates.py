@@ -10,14 +10,19 @@ word by word.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
 from fedforget.clustering.kernels.distance import screen_margin, squared_distance
 from fedforget.clustering.kernels.tiles import TILE, tile_distances, turn_tile
-from fedforget.compilation import allocating_kernel, helper, inlined, kernel, reordering_helper
+from fedforget.compilation import allocating_kernel, helper, inlined, kernel
 
 LOW_BITS = 46
-"""Low parts of a tile of 64 rows add up without rounding in 53 bits."""
+"""Low parts have so many bits, and a sign."""
 
 HIGH_BITS = 32
 """High parts of 2^30 rows fit one word."""
@@ -29,6 +34,9 @@ _LOW_MASK = (1 << LOW_BITS) - 1
 _LOW_WORD = 2.0**LOW_BITS
 _LIFT = 1.5 * 2.0**52
 """A number below 2^51 that is added to this, and from which it is taken again, is rounded."""
+
+_AT_ONCE = 1 << 16
+"""The low parts of so many rows add up in 64 bits."""
 
 
 @inlined
@@ -60,39 +68,55 @@ def count_square(total, square, coarse, sign):
     carry(total, sign * np.int64(high / coarse), sign * np.int64(low / (coarse / _LOW_WORD)))
 
 
-@reordering_helper
-def _sum_of(numbers, n):
-    """The sum of some numbers; in every use below it has no rounding, in any order."""
-    total = 0.0
-    for i in range(n):
-        total += numbers[i]
-    return total
+@intrinsic
+def bits_of(typing_context: Any, number: Any) -> Any:
+    """The 64 bits of a number, read as an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def number_of(typing_context: Any, bits: Any) -> Any:
+    """The number that has these 64 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
 
 
 @helper
-def count_nearer(squares, others, coarse, total, high, low):
-    """Add the lesser of each of two squared distances, at most 64.  OUT: total, high, low."""
-    n = squares.shape[0]
-    for i in range(n):
-        square = squares[i] if squares[i] < others[i] else others[i]
-        high[i] = part_high(square, coarse)
-        low[i] = part_low(square, high[i], coarse)
-    carry(
-        total,
-        np.int64(_sum_of(high, n) / coarse),
-        np.int64(_sum_of(low, n) / (coarse / _LOW_WORD)),
-    )
+def count_nearer(squares, others, coarse, sign, total):
+    """Let the lesser of each of two squared distances come (sign 1) or go (-1).  OUT: total.
+
+    To a number that is lifted, the bits add its parts as integers; they may overflow on the way.
+    """
+    high_lift, low_lift = _LIFT * coarse, _LIFT * (coarse / _LOW_WORD)
+    for begin in range(0, squares.shape[0], _AT_ONCE):
+        one, two = squares[begin : begin + _AT_ONCE], others[begin : begin + _AT_ONCE]
+        high = low = np.int64(0)
+        for i in range(one.shape[0]):
+            square = one[i] if one[i] < two[i] else two[i]
+            lifted = square + high_lift
+            high += bits_of(lifted)
+            low += bits_of((square - (lifted - high_lift)) + low_lift)
+        high -= one.shape[0] * bits_of(high_lift)
+        low -= one.shape[0] * bits_of(low_lift)
+        carry(total, sign * high, sign * low)
 
 
 @helper
-def _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, one, two):
-    """Measure the rows of one tile.  OUT: near, totals, one, two."""
+def _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, one):
+    """Measure the rows of one tile.  OUT: near, totals, one."""
     for k in range(candidates.shape[0]):
         tile_distances(tile, candidates[k], one)
         nearer = near[k, begin:end]
         for i in range(nearer.shape[0]):
             nearer[i] = min(one[i], d2[begin + i])
-        count_nearer(nearer, nearer, coarse, totals[k], one, two)
+        count_nearer(nearer, nearer, coarse, 1, totals[k])
 
 
 @allocating_kernel
@@ -104,11 +128,11 @@ def try_tiled(values, candidates, coarse, d2, near, totals):
     """
     n, d = values.shape
     tile = np.zeros((d, TILE))
-    one, two = np.empty(TILE), np.empty(TILE)
+    one = np.empty(TILE)
     for begin in range(0, n, TILE):
         end = min(begin + TILE, n)
         turn_tile(values[begin:end], tile)
-        _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, one, two)
+        _try_tile(tile, candidates, coarse, begin, end, d2, near, totals, one)
 
 
 @kernel

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.clustering.kernels.candidates import count_nearer, count_square
+from fedforget.clustering.kernels.candidates import bits_of, count_nearer, number_of
 from fedforget.clustering.kernels.clocks import draw, exponential, uniform
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.kernels.race import BLOCK, SCREEN, any_below
+from fedforget.clustering.kernels.race import BLOCK, SCREEN
 from fedforget.clustering.kernels.tiles import TILE, tile_distances
 from fedforget.compilation import allocating_kernel, helper, inlined, kernel
 
@@ -18,7 +18,13 @@ TO_MEASURE = -1
 """The potential of a candidate that was drawn, but not measured."""
 
 MANY = 32
-"""Where one row in so many has gone, potentials are added up again."""
+"""Where one row in so many has gone, their distances are not measured for their shares alone."""
+
+TILES = 16
+"""Tiles that candidates meet before distances are added up: these are still in cache."""
+
+FEW = 32
+"""Rows that are looked at one by one where a glance at all of them says that one may matter."""
 
 NOBODY = np.iinfo(np.int64).max
 """The potential of a candidate whose race nobody has won."""
@@ -26,8 +32,8 @@ NOBODY = np.iinfo(np.int64).max
 
 @allocating_kernel
 def draw_steps(
-    tiles, keys0, keys1, stream, candidate_bits, coarse, gone, gone_rate, step, rate, distances,
-    known, rows, scores, totals, chosen,
+    tiles, keys0, keys1, weights, stream, candidate_bits, coarse, gone, gone_rate, step, rate,
+    distances, known, early, draws, n_early, rows, scores, totals, chosen,
 ):  # fmt: skip
     """Draw seeds from a step on, until all are drawn or nobody can win any more.
 
@@ -37,34 +43,47 @@ def draw_steps(
     its potential is what it was without the shares of those that have gone.  Their distances are
     overwritten with zeros on the way.
 
-    ``rate`` is the squared distance of each row to the seeds before ``step``, before the first one
-    1; it is 0 where there is no record.  ``distances`` are those of all rows to the candidates of
-    each step, ``known`` says to which rows.  Where they are not kept there is room for one step.
-    Whoever won a race before is likely to win it again, so the race starts with that row's score.
+    ``rate`` is the squared distance of each row to the seeds before ``step``; it is 0 where there
+    is no record, whose weight is 0.  Before the first step all others are 1.  ``distances`` are
+    those of all rows to the candidates of each step, ``known`` says to which rows.  ``early``,
+    ``draws`` and ``n_early`` are the early rows of each race, as :func:`_gather_early` finds them.
+    Where these are not kept there is room for one step.
 
     Returns the first step that was not taken, and -1.  Where several rows have the lowest score of
     a race, it returns the step and the candidate: the caller sets its row and its score, and its
     potential to ``TO_MEASURE``, and calls again.
 
-    OUT: gone_rate, rate, distances, known, rows, scores, totals, chosen.
+    OUT: gone_rate, rate, distances, known, early, draws, n_early, rows, scores, totals, chosen.
     """
     n_seeds, n_candidates = rows.shape
     places = np.empty((n_candidates, tiles.shape[1]))
     is_new, counts = np.empty(n_candidates, dtype=np.bool_), np.empty(n_candidates, dtype=np.bool_)
-    one, two = np.empty(TILE), np.empty(TILE)
+    block, taken = np.empty(BLOCK), np.empty((n_candidates, gone.shape[0]))
     are_kept = distances.shape[0] == n_seeds
-    # What many have left behind takes longer to take away than what is left takes to add up.
-    many_gone = gone.shape[0] * MANY >= rate.shape[0]
+    few_gone = gone.shape[0] * MANY < rate.shape[0]
+    if step == 0:
+        for i in range(rate.shape[0]):
+            rate[i] = 1.0 if weights[i] > 0 else 0.0
     while step < n_seeds:
-        drawn, potentials = rows[step], totals[step]
-        apart, whose = distances[step if are_kept else 0], known[step if are_kept else 0]
+        drawn, potentials, at = rows[step], totals[step], step if are_kept else 0
+        apart, whose = distances[at], known[at]
         if not are_kept:
             whose[:] = -1
-        anybody = False
+            n_early[at] = -1
+        anybody, largest = False, -1.0
         for number in range(n_candidates if step > 0 else 1):
             if drawn[number] == TO_DRAW:
+                if largest < 0.0:
+                    largest = _largest(rate)
                 counter = stream + np.uint64(step) + np.uint64(number << candidate_bits)
-                row, score, ties = _win(keys0, keys1, counter, rate, whose[number])
+                first, luck = early[at, number], draws[at, number]
+                if n_early[at, number] < 0:
+                    n_early[at, number] = _gather_early(
+                        keys0, keys1, weights, counter, first, luck, block
+                    )
+                row, score, ties = _win(
+                    keys0, keys1, counter, rate, largest, first, luck, n_early[at, number]
+                )
                 if ties > 1:
                     return step, number
                 drawn[number] = row
@@ -75,29 +94,27 @@ def draw_steps(
             break
 
         for number in range(n_candidates):
+            is_known = whose[number] == drawn[number] and drawn[number] >= 0
             is_new[number] = drawn[number] >= 0 and potentials[number, 0] == TO_MEASURE
-            counts[number] = is_new[number] or (many_gone and drawn[number] >= 0)
+            # What many have left behind takes longer to measure than to add up what is left.
+            stands = is_known or few_gone
+            counts[number] = is_new[number] or (drawn[number] >= 0 and not stands)
             if drawn[number] >= 0:
                 _pick(tiles, drawn[number], places[number])
         if step == 0:
+            counts[:] = False
             potentials[0, :] = 0
-        else:
-            # Those that stand lose the shares of the records that have gone.
-            for number in range(n_candidates):
-                if drawn[number] >= 0 and not counts[number]:
-                    is_known = whose[number] == drawn[number]
+        _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, counts)
+        for number in range(n_candidates):
+            if whose[number] >= 0 or not are_kept:
+                _take_out(apart[number], gone, taken[number])
+            if step > 0 and drawn[number] >= 0 and not counts[number]:
+                # It stands, and loses the shares of the records that have gone.
+                if whose[number] != drawn[number]:
                     for c in range(gone.shape[0]):
-                        distance = apart[number, gone[c]]
-                        if not is_known:
-                            record = tiles[gone[c] // TILE, :, gone[c] % TILE]
-                            distance = squared_distance(record, places[number])
-                        share = min(distance, gone_rate[c])
-                        count_square(potentials[number], share, coarse, -1)
-            # The others are measured.
-            _measure(
-                tiles, places, coarse, gone if many_gone else gone[:0], rate, apart, whose, drawn,
-                potentials, counts, one, two,
-            )  # fmt: skip
+                        record = tiles[gone[c] // TILE, :, gone[c] % TILE]
+                        taken[number, c] = squared_distance(record, places[number])
+                count_nearer(taken[number], gone_rate, coarse, -1, potentials[number])
 
         best = least_total(drawn, potentials)
         if whose[best] != drawn[best]:
@@ -105,87 +122,148 @@ def draw_steps(
             for number in range(tiles.shape[0]):
                 some = apart[best, number * TILE : (number + 1) * TILE]
                 tile_distances(tiles[number], places[best], some)
+            _take_out(apart[best], gone, taken[best])
         if is_new[best] or best != chosen[step]:
             rows[step + 1 :] = TO_DRAW
-        nearest = apart[best]
-        for i in range(rate.shape[0]):
-            # A place without a record keeps its rate of 0.
-            lower = nearest[i] if nearest[i] < rate[i] else rate[i]
-            first = nearest[i] if rate[i] > 0.0 else 0.0
-            rate[i] = first if step == 0 else lower
-        if step == 0 or not many_gone:
-            for c in range(gone.shape[0]):
-                distance = apart[best, gone[c]]
-                gone_rate[c] = distance if step == 0 else min(gone_rate[c], distance)
-            for number in range(n_candidates):
-                if whose[number] >= 0 or not are_kept:
-                    for c in range(gone.shape[0]):
-                        apart[number, gone[c]] = 0.0
+        _come_nearer(rate, apart[best], step == 0)
+        _come_nearer(gone_rate, taken[best], step == 0)
         chosen[step] = best
         step += 1
+    # They were distances of records that have gone.
+    taken[:] = 0.0
     return step, -1
 
 
 @helper
-def _measure(tiles, places, coarse, gone, rate, apart, whose, drawn, potentials, counts, one, two):
-    """Measure some candidates, tile by tile, and overwrite the distances of rows that have gone.
-
-    OUT: apart, whose, potentials, one, two.
-    """
-    n, at = rate.shape[0], 0
+def _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, counts):
+    """Measure some candidates, some tiles at once.  OUT: apart, whose, potentials."""
+    n = rate.shape[0]
     for number in range(drawn.shape[0]):
         if counts[number]:
             potentials[number, :] = 0
-    for tile in range(tiles.shape[0]):
-        begin, end = tile * TILE, min(n, (tile + 1) * TILE)
-        later = at
-        while later < gone.shape[0] and gone[later] < end:
-            later += 1
+    for first in range(0, tiles.shape[0], TILES):
+        for tile in range(first, min(first + TILES, tiles.shape[0])):
+            for number in range(drawn.shape[0]):
+                if counts[number] and whose[number] != drawn[number]:
+                    some = apart[number, tile * TILE : (tile + 1) * TILE]
+                    tile_distances(tiles[tile], places[number], some)
+        begin, end = first * TILE, min(n, (first + TILES) * TILE)
         for number in range(drawn.shape[0]):
             if counts[number]:
-                if whose[number] != drawn[number]:
-                    some = apart[number, begin : begin + TILE]
-                    tile_distances(tiles[tile], places[number], some)
                 some = apart[number, begin:end]
-                count_nearer(some, rate[begin:end], coarse, potentials[number], one, two)
-            for c in range(at, later):
-                apart[number, gone[c]] = 0.0
-        at = later
+                count_nearer(some, rate[begin:end], coarse, 1, potentials[number])
     for number in range(drawn.shape[0]):
         if counts[number]:
             whose[number] = drawn[number]
 
 
 @helper
-def _win(keys0, keys1, counter, rate, hint):
+def _take_out(distances, rows, taken):
+    """Overwrite the distances of some rows with zeros.  OUT: distances, taken: what they were."""
+    for c in range(rows.shape[0]):
+        taken[c] = distances[rows[c]]
+        distances[rows[c]] = 0.0
+
+
+@helper
+def _come_nearer(rate, distances, is_first):
+    """Bring squared distances to the seeds up to date; a rate of 0 stays.  OUT: rate."""
+    if is_first:
+        for i in range(rate.shape[0]):
+            rate[i] = distances[i] if rate[i] > 0.0 else 0.0
+    else:
+        for i in range(rate.shape[0]):
+            rate[i] = distances[i] if distances[i] < rate[i] else rate[i]
+
+
+@helper
+def _largest(rate):
+    """The largest of some numbers that are not negative: their bits have the same order."""
+    most = np.int64(0)
+    for i in range(rate.shape[0]):
+        most = max(most, bits_of(rate[i]))
+    return number_of(most)
+
+
+@inlined
+def _limit_of(n, room):
+    """Rows whose clocks draw at most that are early; there is room for twice as many."""
+    return 0.5 * room / n if room < n else 1.0
+
+
+@helper
+def _gather_early(keys0, keys1, weights, counter, early, draws, block):
+    """The early rows of a race, which depend on the clocks alone; -1 if there is no room for them.
+
+    Returns how many there are.  OUT: early, draws: their numbers from 0 to 1; block.
+    """
+    n, found = weights.shape[0], 0
+    limit = _limit_of(n, early.shape[0])
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        _draw_block(keys0[begin:end], keys1[begin:end], counter, block)
+        for first in range(0, BLOCK, FEW):
+            some = block[first : first + FEW]
+            hits = 0
+            for i in range(FEW):
+                hits += 1 if some[i] <= limit else 0
+            for i in range(FEW if hits > 0 else 0):
+                if some[i] <= limit and weights[begin + first + i] > 0:
+                    if found == early.shape[0]:
+                        return -1
+                    early[found], draws[found] = begin + first + i, some[i]
+                    found += 1
+    return found
+
+
+@helper
+def _draw_block(keys0, keys1, counter, block):
+    """The numbers from 0 to 1 of some rows, and then larger ones.  OUT: block."""
+    n = keys0.shape[0]
+    for i in range(n):
+        block[i] = uniform(draw(keys0[i], keys1[i], counter))
+    for i in range(n, block.shape[0]):
+        block[i] = 2.0
+
+
+@helper
+def _win(keys0, keys1, counter, rate, largest, early, draws, n_early):
     """The row with the smallest score (-1: none has a finite one), the score, how many share it.
 
-    The score of the row ``hint``, if there is one, makes a sharp first threshold.
+    An early row wins as a rule.  Any other has drawn more than the limit, so only a high rate lets
+    it win; ``largest`` is the largest of all.
     """
     winner = np.int64(-1)
     best = np.inf
     ties = 0
-    if hint >= 0 and rate[hint] > 0.0:
-        score = exponential(uniform(draw(keys0[hint], keys1[hint], counter))) / rate[hint]
-        if score < best:
-            winner, best, ties = hint, score, 1
-    hint = winner
-    n = rate.shape[0]
-    for begin in range(0, n, BLOCK):
-        end = min(begin + BLOCK, n)
-        if best < np.inf and not any_below(
-            keys0[begin:end], keys1[begin:end], counter, rate[begin:end], best * SCREEN
-        ):
-            continue
-        for i in range(begin, end):
-            u = uniform(draw(keys0[i], keys1[i], counter))
-            if i == hint or not (rate[i] > 0.0 and u <= best * SCREEN * rate[i]):
-                continue
-            score = exponential(u) / rate[i]
+    for k in range(n_early):
+        i = early[k]
+        if rate[i] > 0.0 and draws[k] <= best * SCREEN * rate[i]:
+            score = exponential(draws[k]) / rate[i]
             if score < best:
-                winner, best, ties = i, score, 1
+                winner, best, ties = np.int64(i), score, 1
             elif score == best and score < np.inf:
                 ties += 1
+    n = rate.shape[0]
+    limit = _limit_of(n, early.shape[0]) if n_early >= 0 else 0.0
+    if best * SCREEN * largest <= limit:
+        return winner, best, ties
+    for begin in range(0, n, FEW):
+        some = rate[begin : begin + FEW]
+        hits = 0
+        for i in range(some.shape[0]):
+            hits += 1 if best * SCREEN * some[i] > limit else 0
+        for i in range(begin, begin + some.shape[0] if hits > 0 else begin):
+            most = best * SCREEN * rate[i]
+            if not most > limit:
+                continue
+            u = uniform(draw(keys0[i], keys1[i], counter))
+            if limit < u <= most:
+                score = exponential(u) / rate[i]
+                if score < best:
+                    winner, best, ties = i, score, 1
+                elif score == best and score < np.inf:
+                    ties += 1
     return winner, best, ties
 
 
@@ -197,12 +275,15 @@ def _pick(tiles, row, place):
 
 
 @kernel
-def clear_rows(tiles, keys0, keys1, distances, known, are_clear, rows):
+def clear_rows(
+    tiles, keys0, keys1, distances, known, early, draws, n_early, is_gone, are_clear, rows
+):
     """Overwrite all that is known of some rows, which are in order.
 
-    ``distances`` and ``known`` are those of the candidates of all steps; ``are_clear`` says that
-    the distances of these rows to candidates that are there are overwritten already.
-    OUT: tiles, keys0, keys1, distances, known.
+    ``distances``, ``known`` and what is known of early rows are those of all races; ``are_clear``
+    says that the distances of these rows to candidates that are there are overwritten already.
+    OUT: tiles, keys0, keys1, distances, known, early, draws, n_early.  Working memory: is_gone,
+    which is False everywhere before and after.
     """
     begin = 0
     while begin < rows.shape[0]:
@@ -211,20 +292,49 @@ def clear_rows(tiles, keys0, keys1, distances, known, are_clear, rows):
         while end < rows.shape[0] and rows[end] // TILE == tile:
             keys0[rows[end]] = 0
             keys1[rows[end]] = 0
+            is_gone[rows[end]] = True
             end += 1
         for t in range(tiles.shape[1]):
             for j in range(begin, end):
                 tiles[tile, t, rows[j] % TILE] = 0.0
         begin = end
     for k in range(known.shape[0]):
-        for j in range(rows.shape[0]):
-            if known[k] == rows[j]:
-                # From its distances to many others a record could be computed.
-                distances[k, :] = 0.0
-                known[k] = -1
+        if known[k] >= 0 and is_gone[known[k]]:
+            # From its distances to many others a record could be computed.
+            distances[k, :] = 0.0
+            known[k] = -1
         if not are_clear:
             for j in range(rows.shape[0]):
                 distances[k, rows[j]] = 0.0
+        # Few rows are seldom among those that are early, and vectors tell soon.
+        if rows.shape[0] > FEW or _any_among(rows, early[k, : max(n_early[k], 0)]):
+            n_early[k] = _drop_early(early[k], draws[k], n_early[k], is_gone)
+    for j in range(rows.shape[0]):
+        is_gone[rows[j]] = False
+
+
+@helper
+def _any_among(rows, others):
+    """Whether any of some rows is among others."""
+    hits = 0
+    for j in range(rows.shape[0]):
+        row = np.int32(rows[j])
+        for k in range(others.shape[0]):
+            hits += 1 if others[k] == row else 0
+    return hits > 0
+
+
+@helper
+def _drop_early(early, draws, n_early, is_gone):
+    """Take rows that have gone out of a list; returns how many are left.  OUT: early, draws."""
+    left = 0
+    for k in range(n_early):
+        if not is_gone[early[k]]:
+            early[left], draws[left] = early[k], draws[k]
+            left += 1
+    for k in range(left, n_early):
+        early[k], draws[k] = 0, 0.0
+    return min(left, n_early)
 
 
 @helper

@@ -138,24 +138,23 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         self._reusable, self._gone = [], NO_ROWS
 
         def seed(number: int) -> Drawn:
-            before = self._without_gone(number) if number in reusable else None
-            race = races.run(number, gone, before)
-            drawn = race.candidates
-            assert drawn is not None
-            drawn.rows[drawn.rows >= 0] = np.searchsorted(in_use, drawn.rows[drawn.rows >= 0])
-            return Drawn(np.searchsorted(in_use, race.rows).tolist(), race.scores, None, drawn)
+            candidates = self._to_draw(number, number in reusable)
+            race = races.run(number, gone, candidates)
+            seeds = np.searchsorted(in_use, race.rows)
+            return Drawn(seeds.tolist(), race.scores, None, candidates)
 
         return self._for_each(seed, numbers)
 
-    def _without_gone(self, number: int) -> Candidates:
-        """The candidates of a restart that have not gone; the others are to be drawn."""
-        kept = self.candidates
-        assert kept is not None
-        slots = kept.rows[number]
-        is_here = (slots < 0) | (self.points.weights[slots] > 0)
-        rows = np.where(is_here, slots, kernels.TO_DRAW)
-        rest = kept.scores[number], kept.totals[number], kept.chosen[number]
-        return Candidates(rows, *(part.copy() for part in rest))
+    def _to_draw(self, number: int, are_reusable: bool) -> Candidates:
+        """The candidates of a restart, of which those that have gone, or all, are to be drawn."""
+        assert self.candidates is not None
+        candidates = self.candidates.of_restart(number)
+        slots = candidates.rows
+        if are_reusable:
+            slots[(self.points.weights[slots] == 0) & (slots >= 0)] = kernels.TO_DRAW
+        else:
+            slots.fill(kernels.TO_DRAW)
+        return candidates
 
     def _result(self, restarts: RecordRestarts, seeds: Ints, number: int) -> tuple[Outcome, int]:
         capacity = len(self.points.weights)
@@ -165,11 +164,12 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def _note_candidates(self, number: int, drawn: Candidates | None, in_use: Ints) -> None:
         if drawn is None or self.candidates is None:
             return
-        kept = self.candidates
-        kept.rows[number] = np.where(drawn.rows >= 0, in_use[drawn.rows], -1)
-        kept.scores[number] = drawn.scores
-        kept.totals[number] = drawn.totals
-        kept.chosen[number] = drawn.chosen
+        if self.races is None:
+            kept = self.candidates.of_restart(number)
+            kept.rows[:] = np.where(drawn.rows >= 0, in_use[drawn.rows], -1)
+            kept.scores[:] = drawn.scores
+            kept.totals[:] = drawn.totals
+            kept.chosen[:] = drawn.chosen
         # The candidates tell whether seeds stand.  Nobody scores 0, so the seeds alone always do.
         self.runs.seeds[number]["score"] = 0.0
 

@@ -44,7 +44,6 @@ class SlotRaces:
         memory_limit: int,
     ) -> None:
         self._records = records
-        self._shape = n_seeds, n_candidates
         slots, _ = records.points.values.shape
         tiles = Rows(records.coordinates(np.arange(slots))).turned()
         keys = Keys.of_words(records.points.keys)
@@ -55,10 +54,8 @@ class SlotRaces:
         self._are_clear = [False] * n_restarts
         self._tracks = [Track.of(tiles, keys, n_steps, n_candidates) for _ in range(n_restarts)]
         # Of each track what is overwritten where records go, the candidates of all steps in a row.
-        self._leftovers = [
-            (tiles, *keys, one.distances.reshape(one.known.size, -1), one.known.reshape(-1))
-            for one in self._tracks
-        ]
+        self._leftovers = [(tiles, *keys, *one.of_races()) for one in self._tracks]
+        self._is_gone = np.zeros(slots, dtype=np.bool_)
 
     @staticmethod
     def are_for(records: RecordSlots, n_candidates: int) -> bool:
@@ -66,30 +63,26 @@ class SlotRaces:
         slots, d = records.points.values.shape
         return can_be_turned(slots, d, n_candidates)
 
-    def run(self, restart: int, gone: Ints, before: Candidates | None = None) -> Race:
+    def run(self, restart: int, gone: Ints, drawn: Candidates) -> Race:
         """The race of one restart, whose rows are slots.
 
         Parameters
         ----------
         gone : the slots of records that have gone since the last race.
-        before : the candidates of that race, changed in place; those that have gone are
-            ``kernels.TO_DRAW``.
+        drawn : the candidates, completed in place.  They are those of that race, and those that
+            have gone are ``kernels.TO_DRAW``; or all are.
         """
         records, track = self._records, self._tracks[restart]
-        if before is None:
-            before = Candidates.none(*self._shape)
-            before.rows[:] = kernels.TO_DRAW
-        rate = (records.points.weights > 0).astype(np.float64)
         race = run_on(
             track,
-            rate,
-            before,
+            records.points.weights,
+            drawn,
             gone,
             smallest_id=lambda rows: smallest_id(records.ids, rows),
             stream=restart << 32,
         )
         # Where seeds are fewer than asked for, there are steps that were not looked at.
-        self._are_clear[restart] = len(gone) > 0 and len(race.rows) == self._shape[0]
+        self._are_clear[restart] = len(gone) > 0 and len(race.rows) == len(drawn.rows)
         return race
 
     def put(self, slots: Ints, places: Floats, keys: UInts) -> None:
@@ -98,10 +91,10 @@ class SlotRaces:
         track.tiles[slots // kernels.TILE, :, slots % kernels.TILE] = places
         track.keys.low[slots], track.keys.high[slots] = keys.T
         for one in self._tracks:
-            one.known.fill(-1)
+            one.know_nothing()
 
     def erase(self, slots: Ints) -> None:
         """Overwrite what is known of records that have gone, whose slots are sorted."""
         for restart, leftovers in enumerate(self._leftovers):
-            kernels.clear_rows(*leftovers, self._are_clear[restart], slots)
+            kernels.clear_rows(*leftovers, self._is_gone, self._are_clear[restart], slots)
             self._are_clear[restart] = False
