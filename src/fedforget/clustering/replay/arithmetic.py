@@ -115,6 +115,27 @@ def take(points, slot, weight, sums):
     sums[origin.shape[0]] += weight
 
 
+@helper
+def pass_on(points, slot, weight, source, target):
+    """Let a point leave the sums of a cluster for those of another.  OUT: source, target."""
+    scale, per_unit, origin = points.summary.scale, points.per_unit, points.origin
+    _pass_on(points.values, slot, points.rounders, scale, per_unit, origin, weight, source, target)
+    source[origin.shape[0]] -= weight
+    target[origin.shape[0]] += weight
+
+
+def _weighted_steps(code: VectorCode, arguments: Any, c: Any, lanes: int) -> Any:
+    """Weight times a point, in steps from the origin: a vector of some features."""
+    builder = code.builder
+    _, slot, _, scale, _, _, weight, *_ = arguments
+    value = code.load(code.entry(0, slot, c), lanes)
+    rounder, per_step, first = (code.load(code.entry(place, c), lanes) for place in (2, 4, 5))
+    rounded = builder.fsub(builder.fadd(value, rounder), rounder)
+    place = builder.fmul(rounded, code.everywhere(scale, lanes))
+    whole = builder.fptosi(builder.fmul(place, per_step), first.type)
+    return builder.mul(builder.sub(whole, first), code.everywhere(weight, lanes))
+
+
 @intrinsic
 def _take(
     typing_context: Any, values: Any, slot: Any, rounders: Any, scale: Any, per_unit: Any,
@@ -124,21 +145,35 @@ def _take(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = VectorCode(types.float64, context, builder, signature, arguments)
-        _, slot, _, scale, _, _, weight, _ = arguments
         for c, lanes in code.parts(code.length(5, 0)):
-            value = code.load(code.entry(0, slot, c), lanes)
-            rounder, per_step, first, total = (
-                code.load(code.entry(argument, c), lanes) for argument in (2, 4, 5, 7)
-            )
-            rounded = builder.fsub(builder.fadd(value, rounder), rounder)
-            place = builder.fmul(rounded, code.everywhere(scale, lanes))
-            whole = builder.fptosi(builder.fmul(place, per_step), total.type)
-            gain = builder.mul(builder.sub(whole, first), code.everywhere(weight, lanes))
-            code.store(builder.add(total, gain), code.entry(7, c))
+            gain = _weighted_steps(code, arguments, c, lanes)
+            before = code.load(code.entry(7, c), lanes)
+            code.store(builder.add(before, gain), code.entry(7, c))
         return code.none
 
     return types.void(
         values, types.int64, rounders, types.float64, per_unit, origin, types.int64, sums
+    ), generate
+
+
+@intrinsic
+def _pass_on(
+    typing_context: Any, values: Any, slot: Any, rounders: Any, scale: Any, per_unit: Any,
+    origin: Any, weight: Any, source: Any, target: Any,
+) -> Any:  # fmt: skip
+    """:func:`pass_on` in vectors, except for the weights of the clusters.  OUT: source, target."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code = VectorCode(types.float64, context, builder, signature, arguments)
+        for c, lanes in code.parts(code.length(5, 0)):
+            gain = _weighted_steps(code, arguments, c, lanes)
+            for place, change in ((7, builder.sub), (8, builder.add)):
+                before = code.load(code.entry(place, c), lanes)
+                code.store(change(before, gain), code.entry(place, c))
+        return code.none
+
+    return types.void(
+        values, types.int64, rounders, types.float64, per_unit, origin, types.int64, source, target
     ), generate
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 from fedforget.clustering.kernels.vectors import VectorCode
 from fedforget.clustering.replay.state import FEATURES_AT_ONCE, LANES, SLOT_BLOCK
-from fedforget.compilation import helper
+from fedforget.compilation import helper, inlined, kernel
 
 VECTORS_AT_ONCE = 4
 ANCHORS_AT_ONCE = 2
@@ -29,6 +30,44 @@ def gather(coordinates, slots, begin, tile):
             _turn(coordinates, slots, begin + j, c, tile, j)
     for j in range(0, SLOT_BLOCK, VECTORS_AT_ONCE * LANES):
         _measure_lengths(tile, coordinates.shape[1], j)
+
+
+@helper
+def put_beside(coordinates, slot, turned):
+    """Put a point in its place among points that lie side by side.  OUT: turned."""
+    tile, lane = turned[slot // SLOT_BLOCK], slot % SLOT_BLOCK
+    length = np.float32(0.0)
+    for c in range(coordinates.shape[1]):
+        side = coordinates[slot, c]
+        tile[c, lane] = side
+        length += side * side
+    tile[tile.shape[0] - 1, lane] = length
+
+
+@inlined
+def leave(turned, slot):
+    """Let a point be met no more: no anchor is near to what is not a number.  OUT: turned."""
+    turned[slot // SLOT_BLOCK, 0, slot % SLOT_BLOCK] = np.float32(np.nan)
+
+
+@kernel
+def put_all_beside(coordinates, slots, weights, turned):
+    """Put all slots side by side; where the weight is 0, there is no point.  OUT: turned."""
+    for slot in range(weights.shape[0]):
+        if slot % SLOT_BLOCK == 0:
+            gather(coordinates, slots, slot, turned[slot // SLOT_BLOCK])
+        if weights[slot] == 0:
+            leave(turned, slot)
+
+
+@kernel
+def erase_beside(turned, slots):
+    """Overwrite points that have left.  OUT: turned."""
+    for i in range(slots.shape[0]):
+        tile, lane = turned[slots[i] // SLOT_BLOCK], slots[i] % SLOT_BLOCK
+        for c in range(tile.shape[0]):
+            tile[c, lane] = 0.0
+        leave(turned, slots[i])
 
 
 @helper

@@ -20,6 +20,7 @@ from fedforget.clustering.replay.arithmetic import (
     nearest_within,
     two_lowest,
 )
+from fedforget.clustering.replay.lanes import leave, put_beside
 from fedforget.clustering.replay.measuring import (
     all_at_once,
     find_rivals,
@@ -61,12 +62,18 @@ def add_point_to_margins(points, margins, scratch, slot):
         margins.lengths[slot] = length
     for c in range(margins.coordinates.shape[1]):
         margins.coordinates[slot, c] = scratch.point[c]
+    if margins.turned.shape[0] > 0:
+        put_beside(margins.coordinates, slot, margins.turned)
 
 
 @inlined
 def meet_changes(points, margins, scratch, changed):
-    """Before any row is looked at.  OUT: scratch."""
+    """Before any row is looked at.  OUT: margins, scratch."""
     find_companions(points, changed, scratch)
+    if margins.turned.shape[0] > 0:
+        for c in range(changed.shape[0]):
+            if changed[c, AFTER] == 0:
+                leave(margins.turned, changed[c, SLOT])
 
 
 @helper
@@ -142,7 +149,7 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
         most = max(most, drifts[k])
     no_moves(scratch, touched)
     is_first = t == 0 and not is_old
-    all_labelled = not is_first
+    all_labelled = True
     if is_old:
         for c in range(changed.shape[0]):
             if changed[c, BEFORE] == 0:
@@ -155,9 +162,6 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
                 reserves[slot] = np.inf
             elif changed[c, BEFORE] == 0 and labels[slot] >= 0:
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, AFTER])
-    if is_first:
-        # A new run meets all points several times.
-        margins.path.met_all = margins.path.number
     if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
         # Where no centre has moved, labels stand.  One that is back at its anchor has moved.
         if any_moved:
@@ -463,7 +467,8 @@ def _take_margins(points, rows, margins, scratch, row, drift, is_first, is_old, 
 
     That is, two of them together.  Points with ample margins keep what the drift leaves of them,
     unless there are few of these or nothing is known of them.  ``is_first`` marks the first row of
-    a new run, which notes no moves; ``all_labelled`` says that no point is without a label.
+    a new run, which notes no moves; in others, ``all_labelled`` says that no point is without a
+    label.
 
     OUT: rows, margins, scratch.
     """
@@ -499,6 +504,8 @@ def _take_margins(points, rows, margins, scratch, row, drift, is_first, is_old, 
     wanted = REACH * drift if everyone else max(REACH * drift, within)
     anchors, labels = margins.anchors[row], rows.labels[row]
     saved = measure(points, margins, labels, slots, count, anchors, least, wanted, everyone)
+    if in_order and is_first:
+        _take_first_labels(points, labels, margins.nearest)
     if in_order:
         lowest = np.int16(0 if all_labelled and not takes_products(margins) else -1)
         left = _take_in_order(margins, labels, row, count, least, lowest, slots[capacity:])
@@ -533,6 +540,13 @@ def _list_everyone(points, reserves, slots, in_order):
         slots[count] = slot
         count += 1 if points.weights[slot] > 0 else 0
     return count
+
+
+@helper
+def _take_first_labels(points, labels, nearest):
+    """Let every slot with a point have the label that was measured.  OUT: labels."""
+    for slot in range(labels.shape[0]):
+        labels[slot] = np.int16(nearest[slot]) if points.weights[slot] > 0 else np.int16(-1)
 
 
 @helper

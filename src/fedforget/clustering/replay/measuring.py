@@ -59,18 +59,12 @@ def travel(rows, margins, above, row):
             margins.spans[k] = margins.travelled[k] * (1.0 + 1e-6)
 
 
-@inlined
-def are_turned(margins):
-    """Whether all points are turned for the rest of this walk."""
-    return margins.path.turned == margins.path.number
-
-
 @helper
 def all_at_once(points, margins, count):
     """Whether to measure all points rather than so many of them."""
     if not takes_products(margins):
-        # Points that are turned already need not be put side by side.
-        return (3 if are_turned(margins) else 2) * count >= points.summary.n
+        # Points that lie side by side already take less time.
+        return (3 if margins.turned.shape[0] > 0 else 2) * count >= points.summary.n
     # A point whose distances are known takes less time by itself.
     capacity = points.weights.shape[0]
     return 2 * count >= capacity and 2 * margins.path.known < capacity
@@ -90,8 +84,8 @@ def measure(points, margins, labels, slots, count, anchors, rounding, wanted, ev
     """Nearest anchors of the points in some slots, and margins.
 
     ``labels`` say which anchors may be the nearest, ``everyone`` means every point, in the order of
-    slots, ``rounding`` how far anchors may be from their
-    centres, and ``wanted`` up to where margins should be good.
+    slots, ``rounding`` how far anchors may be from their centres, and ``wanted`` up to where
+    margins should be good.
     Returns how many distances did not have to be computed.
     OUT: margins (nearest, measured; working memory), slots behind the last.
     """
@@ -132,9 +126,6 @@ def _measure_by_features(points, margins, slots, count, anchors, everyone):
     """Measure points one feature after the other, block by block.  OUT: margins, slots.
 
     A slot without a point is infinitely far from any border.
-
-    While a walk lasts, all points stay where they are.  So they are turned for the rest of it when
-    it meets all of them again.
     """
     n_clusters, d = anchors.shape
     for k in range(n_clusters):
@@ -145,28 +136,22 @@ def _measure_by_features(points, margins, slots, count, anchors, everyone):
     errors = margins.errors
     twice = np.float32(2.0 * errors.estimate * (1.0 + 1e-6))
     pad, away = np.float32(errors.squared), np.float32(errors.away * (1.0 + 1e-6))
-    path = margins.path
-    stay = everyone and margins.turned.shape[0] > 0 and path.met_all == path.number
-    stand = stay and are_turned(margins)
-    some_empty = everyone and count > points.summary.n
+    in_order = everyone and takes_every_slot(points, margins)
+    are_turned = in_order and margins.turned.shape[0] > 0
     for begin in range(0, width, SLOT_BLOCK):
         some = slice(begin, begin + SLOT_BLOCK)
-        tile = margins.turned[begin // SLOT_BLOCK] if stay else margins.gathered
-        if not stand:
+        tile = margins.turned[begin // SLOT_BLOCK] if are_turned else margins.gathered
+        if not are_turned:
             gather(margins.coordinates, slots, begin, tile)
-            if some_empty:
-                _empty(tile[0], points.weights[some])
+        if in_order and not are_turned:
+            _leave_empty(tile[0], points.weights[some])
         nearest, measured = margins.nearest[some], margins.measured[some]
         meet_anchors(tile, margins.factors, twice, pad, away, nearest, measured)
-    if everyone:
-        path.met_all = path.number
-    if stay:
-        path.turned = path.number
 
 
 @helper
-def _empty(side, weights):
-    """Let one coordinate be not a number where there is no point: no anchor is near.  OUT: side."""
+def _leave_empty(side, weights):
+    """:func:`leave` wherever there is no point.  OUT: side, one coordinate of all."""
     for j in range(SLOT_BLOCK):
         side[j] = side[j] if weights[j] > 0 else np.float32(np.nan)
 

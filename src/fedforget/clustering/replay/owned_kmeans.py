@@ -25,6 +25,7 @@ from fedforget.clustering.replay.engine import (
     Task,
     Work,
 )
+from fedforget.clustering.replay.lanes import erase_beside
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.slot_races import SlotRaces
 from fedforget.clustering.replay.state import (
@@ -248,6 +249,8 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             self.races.erase(slots)
         if self.margins is not None:
             self.margins.coordinates[slots] = 0.0
+            if len(self.margins.turned):
+                erase_beside(self.margins.turned, slots)
             if len(self.margins.bounds):
                 for margins in self._margins_of_all():
                     # From its distances to many centres a record could be computed.
@@ -284,9 +287,6 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             for part in (margins.block, margins.products, margins.vectors, margins.norms):
                 part.fill(0.0)
             margins.gathered.fill(0.0)
-            if margins.path["turned"]:
-                margins.turned.fill(0.0)
-                margins.path["turned"] = 0
 
     def _margins_of_all(self) -> list[Margins]:
         """The margins, if they are kept, with the working memory of each thread."""

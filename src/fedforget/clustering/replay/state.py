@@ -164,7 +164,7 @@ COURSE = record(
 GAIN = record(slot=Int, weight=Int, next=Int)
 SHARE = record(slot=Int, factor=Single)
 GRAIN = record(size=Real)
-PATH = record(number=Int, known=Int, met_all=Int, turned=Int)
+PATH = record(number=Int, known=Int)
 ERRORS = record(estimate=Real, squared=Real, away=Real, rounding=Real)
 POOL = record(free=Int)
 RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
@@ -234,6 +234,8 @@ class Margins(NamedTuple):
     its label stands.
 
     coordinates : the shifted coordinates.
+    turned : the same side by side, block by block, with squared lengths, where points are few;
+        where there is no point, the first coordinate is not a number.
     library, lengths : where features and clusters are many, what products with anchors are taken
         from, and the points' squared lengths.
     anchors, drifts : those of the rows.
@@ -251,7 +253,6 @@ class Margins(NamedTuple):
     charges : of each cluster, how much margin its points must have.
     places : where points stand on a list.
     gathered : coordinates of a block of points, side by side, and their squared lengths.
-    turned : those of all points, block by block, where they are few.
     block, products : coordinates of some points, and their products with all anchors.
     vectors, norms : of each anchor its coordinates times -2, and its squared length.
     errors : bounds on the errors of an ``estimate``, of a ``squared`` distance from it, and of how
@@ -273,6 +274,7 @@ class Margins(NamedTuple):
 
     coordinates: Annotated[Any, of(Single, "slots", "features")]
     lengths: Annotated[Any, of(Single, "together")]
+    turned: Annotated[Any, of(Single, "turned", "features_and_length", "tile")]
     library: Annotated[Any, of(LIBRARY)]
     anchors: Annotated[Any, of(Single, "rows", "clusters", "features")]
     drifts: Annotated[Any, of(Real, "rows", "clusters")]
@@ -285,7 +287,6 @@ class Margins(NamedTuple):
     charges: Annotated[Any, working(Real, "clusters")]
     places: Annotated[Any, working(np.int32, "border")]
     gathered: Annotated[Any, working(Single, "features_and_length", "tile")]
-    turned: Annotated[Any, working(Single, "turned", "features_and_length", "tile")]
     block: Annotated[Any, working(Single, "block", "features")]
     products: Annotated[Any, working(Single, "block", "clusters")]
     vectors: Annotated[Any, working(Single, "clusters", "features")]

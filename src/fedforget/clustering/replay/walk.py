@@ -13,6 +13,7 @@ from fedforget.clustering.replay.arithmetic import (
     fill,
     locate,
     mean_of,
+    pass_on,
     take,
 )
 from fedforget.clustering.replay.columns import (
@@ -336,11 +337,19 @@ def _add_up_clusters(points, labels, sums):
 @helper
 def _move_clusters(points, sums, scratch):
     """Carry out the moves.  OUT: sums, of the clusters."""
-    count = scratch.tally.moves
-    for p in range(count):
-        move = scratch.moves[p]
-        fetch_row(points.values, scratch.moves[min(p + AHEAD, count - 1)].slot)
-        take(points, move.slot, move.weight, sums[move.cluster])
+    moves, count = scratch.moves, scratch.tally.moves
+    p = 0
+    while p < count:
+        move, next_ = moves[p], moves[min(p + 1, count - 1)]
+        fetch_row(points.values, moves[min(p + AHEAD, count - 1)].slot)
+        is_one = next_.slot == move.slot and next_.weight == -move.weight
+        if is_one and next_.cluster != move.cluster:
+            # A point leaves a cluster for another.
+            pass_on(points, move.slot, next_.weight, sums[move.cluster], sums[next_.cluster])
+            p += 2
+        else:
+            take(points, move.slot, move.weight, sums[move.cluster])
+            p += 1
 
 
 @helper
