@@ -8,6 +8,9 @@ from fedforget.clustering.kernels.clocks import draw
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.compilation import helper, inlined, kernel
 
+SQUARE_BITS = 26
+"""Bits of the low part of a number that is squared in parts."""
+
 
 @kernel
 def add_fixed_point(values, rows, label, sign, offset, extent, factor, sums, sizes):
@@ -118,20 +121,15 @@ def add_moment(weight, x, sums, squares, t):
 
 
 @inlined
-def split_square(x):
-    """A square in three parts that are added up apart: x^2 is their sum by :func:`join_squares`.
-
-    |x| is below 2^52, so up to 1,024 of each add up in 63 bits.
-    """
-    high, low = x >> 26, x & 0x3FFFFFF
-    return high * high, high * low, low * low
-
-
-@inlined
 def join_squares(squares, t, highest, middle, lowest):
-    """Add sums of the parts of :func:`split_square`, which may be negative.  OUT: squares."""
-    _add_shifted(squares, t, highest, 52)
-    _add_shifted(squares, t, middle, 27)
+    """Add the sums of squares whose parts were added up apart; they may be negative.  OUT: squares.
+
+    With the low bits of x, ``SQUARE_BITS`` of them, and the high ones above, the parts of x^2 are
+    high * high, high * low and low * low.  |x| is below 2^52, so that up to 1,024 of each add up in
+    63 bits.
+    """
+    _add_shifted(squares, t, highest, 2 * SQUARE_BITS)
+    _add_shifted(squares, t, middle, SQUARE_BITS + 1)
     _add_shifted(squares, t, lowest, 0)
 
 

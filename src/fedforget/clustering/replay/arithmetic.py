@@ -124,16 +124,26 @@ def pass_on(points, slot, weight, source, target):
     target[origin.shape[0]] += weight
 
 
-def _weighted_steps(code: VectorCode, arguments: Any, c: Any, lanes: int) -> Any:
-    """Weight times a point, in steps from the origin: a vector of some features."""
-    builder = code.builder
-    _, slot, _, scale, _, _, weight, *_ = arguments
-    value = code.load(code.entry(0, slot, c), lanes)
-    rounder, per_step, first = (code.load(code.entry(place, c), lanes) for place in (2, 4, 5))
+def steps_of(code: VectorCode, arguments: Any, c: Any, lanes: int) -> Any:
+    """Some features of one of some rows, in whole steps.
+
+    The first arguments of the intrinsic are the rows, the number of the row, and the rounders, the
+    scale and the ``per_unit`` of the points.
+    """
+    builder, scale = code.builder, arguments[3]
+    value = code.load(code.entry(0, arguments[1], c), lanes)
+    rounder, per_step = (code.load(code.entry(place, c), lanes) for place in (2, 4))
     rounded = builder.fsub(builder.fadd(value, rounder), rounder)
     place = builder.fmul(rounded, code.everywhere(scale, lanes))
-    whole = builder.fptosi(builder.fmul(place, per_step), first.type)
-    return builder.mul(builder.sub(whole, first), code.everywhere(weight, lanes))
+    whole = ir.VectorType(ir.IntType(64), lanes)
+    return builder.fptosi(builder.fmul(place, per_step), whole)
+
+
+def _weighted_steps(code: VectorCode, arguments: Any, c: Any, lanes: int) -> Any:
+    """Weight times a point, in steps from the origin: a vector of some features."""
+    builder, origin = code.builder, code.load(code.entry(5, c), lanes)
+    shifted = builder.sub(steps_of(code, arguments, c, lanes), origin)
+    return builder.mul(shifted, code.everywhere(arguments[6], lanes))
 
 
 @intrinsic

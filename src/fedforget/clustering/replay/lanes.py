@@ -10,6 +10,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from fedforget.clustering.kernels.vectors import VectorCode
+from fedforget.clustering.replay.arithmetic import fill
 from fedforget.clustering.replay.state import FEATURES_AT_ONCE, LANES, SLOT_BLOCK
 from fedforget.compilation import helper, inlined, kernel
 
@@ -61,9 +62,12 @@ def put_all_beside(coordinates, slots, weights, turned):
 
 
 @kernel
-def erase_beside(turned, slots):
-    """Overwrite points that have left.  OUT: turned."""
+def erase_coordinates(coordinates, turned, slots):
+    """Overwrite points that have left.  OUT: coordinates, turned."""
     for i in range(slots.shape[0]):
+        fill(coordinates[slots[i]], np.float32(0.0))
+        if turned.shape[0] == 0:
+            continue
         tile, lane = turned[slots[i] // SLOT_BLOCK], slots[i] % SLOT_BLOCK
         for c in range(tile.shape[0]):
             tile[c, lane] = 0.0

@@ -25,7 +25,7 @@ from fedforget.clustering.replay.engine import (
     Task,
     Work,
 )
-from fedforget.clustering.replay.lanes import erase_beside
+from fedforget.clustering.replay.lanes import erase_coordinates
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.slot_races import SlotRaces
 from fedforget.clustering.replay.state import (
@@ -248,9 +248,7 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         if self.races is not None:
             self.races.erase(slots)
         if self.margins is not None:
-            self.margins.coordinates[slots] = 0.0
-            if len(self.margins.turned):
-                erase_beside(self.margins.turned, slots)
+            erase_coordinates(self.margins.coordinates, self.margins.turned, slots)
             if len(self.margins.bounds):
                 for margins in self._margins_of_all():
                     # From its distances to many centres a record could be computed.

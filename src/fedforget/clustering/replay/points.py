@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.kernels.lattice import add_moment, join_squares, split_square
+from fedforget.clustering.kernels.lattice import SQUARE_BITS, add_moment, join_squares
 from fedforget.clustering.kernels.memory import fetch_row
 from fedforget.clustering.kernels.race import SCREEN
-from fedforget.clustering.replay.arithmetic import coordinate, locate
+from fedforget.clustering.kernels.vectors import VectorCode
+from fedforget.clustering.replay.arithmetic import coordinate, locate, steps_of
 from fedforget.clustering.replay.parts import part_of
 from fedforget.clustering.replay.state import AFTER, BEFORE, PLACE, SLOT, Points
 from fedforget.compilation import allocating_kernel, helper, inlined, kernel
@@ -111,32 +116,61 @@ def change_moments(table, changed, values, sums, squares):
     for begin in range(0, changed.shape[0], SQUARES_AT_ONCE):
         for i in range(begin, min(begin + SQUARES_AT_ONCE, changed.shape[0])):
             slot, before, after = changed[i, SLOT], changed[i, BEFORE], changed[i, AFTER]
-            row = values[new] if before == 0 else points.values[slot]
-            _change_moment(points, row, after - before, sums, squares, parts)
-            new += 1 if before == 0 else 0
+            if before == 0:
+                _change_moment(points, values, new, after, sums, squares, parts)
+                new += 1
+            else:
+                _change_moment(points, points.values, slot, after - before, sums, squares, parts)
         for c in range(sums.shape[0]):
             join_squares(squares, c, parts[0, c], parts[1, c], parts[2, c])
         parts[:] = 0
 
 
 @helper
-def _change_moment(points, row, weight, sums, squares, parts):
-    """Add a point so many times; squares of one that counts once are added up in parts.
+def _change_moment(points, rows, row, weight, sums, squares, parts):
+    """Add a row so many times; squares of one that counts once are added up in parts.
 
     OUT: sums, squares, parts.
     """
     scale, rounders, per_unit = points.summary.scale, points.rounders, points.per_unit
-    highest, middle, lowest = parts[0], parts[1], parts[2]
+    if abs(weight) == 1:
+        _add_parts(rows, row, rounders, scale, per_unit, weight, sums, parts)
+        return
     for c in range(sums.shape[0]):
-        steps = np.int64(((row[c] + rounders[c]) - rounders[c]) * scale * per_unit[c])
-        if abs(weight) == 1:
-            high, both, low = split_square(steps)
-            sums[c] += weight * steps
-            highest[c] += weight * high
-            middle[c] += weight * both
-            lowest[c] += weight * low
-        else:
-            add_moment(weight, steps, sums, squares, c)
+        steps = np.int64(((rows[row, c] + rounders[c]) - rounders[c]) * scale * per_unit[c])
+        add_moment(weight, steps, sums, squares, c)
+
+
+@intrinsic
+def _add_parts(
+    typing_context: Any, rows: Any, row: Any, rounders: Any, scale: Any, per_unit: Any, sign: Any,
+    sums: Any, parts: Any,
+) -> Any:  # fmt: skip
+    """Add a row's steps, and their squares in the parts of ``join_squares``.  OUT: sums, parts."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code = VectorCode(types.float64, context, builder, signature, arguments)
+        for c, lanes in code.parts(code.length(6, 0)):
+            steps = steps_of(code, arguments, c, lanes)
+            sign = code.everywhere(arguments[5], lanes)
+            half, rest = (
+                code.everywhere(code.word(number), lanes)
+                for number in (SQUARE_BITS, (1 << SQUARE_BITS) - 1)
+            )
+            high, low = builder.ashr(steps, half), builder.and_(steps, rest)
+            gains = [builder.mul(steps, sign)]
+            gains += [
+                builder.mul(builder.mul(one, other), sign)
+                for one, other in ((high, high), (high, low), (low, low))
+            ]
+            places = [code.entry(6, c), *(code.entry(7, code.word(part), c) for part in range(3))]
+            for place, gain in zip(places, gains, strict=True):
+                code.store(builder.add(code.load(place, lanes), gain), place)
+        return code.none
+
+    return types.void(
+        rows, types.int64, rounders, types.float64, per_unit, types.int64, sums, parts
+    ), generate
 
 
 @kernel
