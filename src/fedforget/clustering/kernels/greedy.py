@@ -20,7 +20,7 @@ TO_MEASURE = -1
 MANY = 32
 """Where one row in so many has gone, their distances are not measured for their shares alone."""
 
-TILES = 16
+TILES = 32
 """Tiles that candidates meet before distances are added up: these are still in cache."""
 
 FEW = 32
