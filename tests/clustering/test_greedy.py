@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,7 @@ from fedforget.clustering.greedy import (
     run_on,
 )
 from fedforget.clustering.ids import keys_of_ids
+from fedforget.clustering.kernels.candidates import count_nearer
 from fedforget.clustering.prf import Keys, Secret
 from fedforget.clustering.race import Candidates, Race, first_row
 from fedforget.clustering.replay import engine, owned_kmeans
@@ -129,6 +131,22 @@ def test_what_was_added_can_be_taken_away(squares: list[float], gone: list[float
     kernels.total_of(np.array(squares), coarse_of(d), other)
     assert grains_of(other) == [twins.potential(squares, d)]
     assert grains_of(total)[0] - twins.potential(gone, d) == grains_of(other)[0]
+
+
+def test_shares_that_are_rounded_alike_add_up() -> None:
+    """Each is half a coarse unit, which is rounded down: their low parts fill more than a word."""
+
+    @numba.njit
+    def count(squares: np.ndarray, sign: int, total: np.ndarray) -> None:
+        count_nearer(squares, squares, coarse, sign, total)
+
+    coarse = coarse_of(2)
+    squares = np.full((1 << 18) + (1 << 16), coarse / 2)
+    total = np.zeros(2, dtype=np.int64)
+    count(squares, 1, total)
+    assert grains_of(total) == [len(squares) * WORD // 2]
+    count(squares[1:], -1, total)
+    assert grains_of(total) == [WORD // 2]
 
 
 def test_a_grain_is_a_small_part_of_a_step() -> None:
@@ -505,6 +523,47 @@ def test_distances_that_are_kept_are_not_measured_again(
     assert (all_of(race_on(track, here, nothing_drawn())) == all_of(first)) == (n_steps == 1)
 
 
+@pytest.mark.parametrize("n_steps", [1, 6])
+def test_early_rows_that_are_kept_are_not_looked_for_again(
+    n_steps: int, rng: np.random.Generator
+) -> None:
+    """Where nobody is said to be early, somebody else wins."""
+    values, keys = rng.normal(size=(600, 3)), keys_of_ids(SECRET, np.arange(600))
+    track, here = Track.of(Rows(values).turned(), keys, n_steps, 3), np.ones(600, dtype=bool)
+    first = race_on(track, here, nothing_drawn())
+    assert all_of(race_on(track, here, nothing_drawn())) == all_of(first)
+    track.n_early[:] = 0
+    assert (all_of(race_on(track, here, nothing_drawn())) == all_of(first)) == (n_steps == 1)
+
+
+def test_a_high_rate_wins_where_the_clock_is_late() -> None:
+    """A few records are so far away that their clocks hardly matter."""
+    late = 0
+    for number in range(20):
+        rng = np.random.default_rng(number)
+        values = rng.normal(size=(1000, 3))
+        values[rng.choice(1000, 7, replace=False)] *= 1e6
+        keys = keys_of_ids(SECRET, np.arange(1000))
+        track = Track.of(Rows(values).turned(), keys, 6, 3)
+        race = race_on(track, np.ones(1000, dtype=bool), nothing_drawn())
+        assert all_of(race) == all_of(race_over(values, keys, by_calls=True))
+        assert race.candidates is not None
+        for step, number in np.argwhere(race.candidates.rows >= 0).tolist():
+            early = track.early[step, number, : track.n_early[step, number]]
+            late += race.candidates.rows[step, number] not in early
+    assert late > 100
+
+
+@pytest.mark.parametrize("room", [0, 1, 20])
+def test_there_may_be_no_room_for_early_rows(room: int, rng: np.random.Generator) -> None:
+    values, keys = some_rows(rng, 300), keys_of_ids(SECRET, np.zeros(300, dtype=np.int64))
+    track = Track.of(Rows(values).turned(), keys, 6, 3)
+    # Equal keys have equal clocks: all rows are early, or none is.
+    keys.low[:room], keys.high[:room] = keys_of_ids(SECRET, np.arange(room))
+    race = race_on(track, np.ones(300, dtype=bool), nothing_drawn())
+    assert all_of(race) == all_of(race_over(values, keys, by_calls=True))
+
+
 def test_nothing_is_left_of_records_that_have_gone(rng: np.random.Generator) -> None:
     """A model's races keep neither their places nor their keys, nor any distance of theirs."""
     values = rng.random((300, 3)) + 1.0
@@ -524,6 +583,11 @@ def test_nothing_is_left_of_records_that_have_gone(rng: np.random.Generator) -> 
             assert not track.keys.high[slots].any()
             assert not track.distances[..., slots].any()
             assert not np.isin(track.known, slots).any()
+            for step, number in np.argwhere(track.n_early > 0).tolist():
+                found = track.n_early[step, number]
+                assert not np.isin(track.early[step, number, :found], slots).any()
+                assert not track.early[step, number, found:].any()
+                assert not track.draws[step, number, found:].any()
             used = model.records.in_use()
             for step, number in np.argwhere(track.known >= 0).tolist():
                 place = model.records.coordinates(track.known[[step], number])[0]

@@ -85,7 +85,7 @@ def can_be_turned(n: int, d: int, n_centres: int) -> bool:
 class Rows:
     """Rows that are to meet centres, perhaps many times.  Prior validation is assumed.
 
-    Few values are kept in a second layout, 64 rows side by side, in which distances to several rows
+    Few values are kept in a second layout, 32 rows side by side, in which distances to several rows
     are computed at once; with many, each call turns a tile at a time.
     """
 

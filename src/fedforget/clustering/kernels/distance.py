@@ -100,7 +100,7 @@ def _meet_tile(tile, centres, first, best, nearest, distances):
 
 @kernel
 def turn(values, tiles):
-    """Cut rows into tiles of 64 and transpose each.  OUT: tiles, of shape (n_tiles, d, 64)."""
+    """Cut rows into tiles of 32 and transpose each.  OUT: tiles, of shape (n_tiles, d, 32)."""
     for number in range(tiles.shape[0]):
         turn_tile(values[number * TILE : (number + 1) * TILE], tiles[number])
 

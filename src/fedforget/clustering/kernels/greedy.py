@@ -18,9 +18,9 @@ TO_MEASURE = -1
 """The potential of a candidate that was drawn, but not measured."""
 
 MANY = 32
-"""Where one row in so many has gone, their distances are not measured for their shares alone."""
+"""Where one row in so many has gone, shares are taken away only if distances are known."""
 
-TILES = 16
+TILES = 32
 """Tiles that candidates meet before distances are added up: these are still in cache."""
 
 FEW = 32
@@ -76,13 +76,13 @@ def draw_steps(
                 if largest < 0.0:
                     largest = _largest(rate)
                 counter = stream + np.uint64(step) + np.uint64(number << candidate_bits)
-                first, luck = early[at, number], draws[at, number]
+                listed = early[at, number], draws[at, number]
                 if n_early[at, number] < 0:
                     n_early[at, number] = _gather_early(
-                        keys0, keys1, weights, counter, first, luck, block
+                        keys0, keys1, weights, counter, *listed, block
                     )
                 row, score, ties = _win(
-                    keys0, keys1, counter, rate, largest, first, luck, n_early[at, number]
+                    keys0, keys1, counter, rate, largest, *listed, n_early[at, number]
                 )
                 if ties > 1:
                     return step, number
@@ -94,12 +94,12 @@ def draw_steps(
             break
 
         for number in range(n_candidates):
-            is_known = whose[number] == drawn[number] and drawn[number] >= 0
-            is_new[number] = drawn[number] >= 0 and potentials[number, 0] == TO_MEASURE
-            # What many have left behind takes longer to measure than to add up what is left.
-            stands = is_known or few_gone
-            counts[number] = is_new[number] or (drawn[number] >= 0 and not stands)
+            is_new[number] = counts[number] = False
             if drawn[number] >= 0:
+                is_new[number] = potentials[number, 0] == TO_MEASURE
+                # To measure what many leave behind takes longer than to add up what is left.
+                stands = few_gone or whose[number] == drawn[number]
+                counts[number] = is_new[number] or not stands
                 _pick(tiles, drawn[number], places[number])
         if step == 0:
             counts[:] = False

@@ -1,4 +1,4 @@
-"""Tiles of 64 rows, side by side: one feature after the other, in vectors."""
+"""Tiles of 32 rows, side by side: one feature after the other, in vectors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numba.extending import intrinsic
 from fedforget.clustering.kernels.vectors import VectorCode, lanes_of
 from fedforget.compilation import helper
 
-TILE = 64
-"""Rows of a tile."""
-
 _LANES = lanes_of(types.float64)
-_AT_ONCE = 2
+_VECTORS = 4
 """Vectors of rows that meet a centre at once: their sums fit into registers."""
+
+TILE = _VECTORS * _LANES
+"""Rows of a tile, which is read from its first number to its last."""
 
 
 @helper
@@ -59,30 +59,28 @@ def tile_distances(typing_context: Any, tile: Any, centre: Any, out: Any) -> Any
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = VectorCode(types.float64, context, builder, signature, arguments)
-        vectors, zero = range(_AT_ONCE), code.constant(0.0)
+        vectors, zero = range(_VECTORS), code.constant(0.0)
+        begins = [code.word(code.lanes * i) for i in vectors]
         d = code.length(0, 0)
         n_groups = builder.udiv(d, code.word(4))
 
-        def add_squares(sums: list[Any], feature: Any, begins: list[Any]) -> None:
+        def add_squares(sums: list[Any], feature: Any) -> None:
             c = code.everywhere(builder.load(code.entry(1, feature)))
             for i in vectors:
                 x = code.load(code.entry(0, feature, begins[i]))
                 difference = builder.fsub(x, c)
                 code.add_product(sums[i], difference, difference)
 
-        with code.count(code.word(TILE // (_AT_ONCE * code.lanes))) as block:
-            begin = code.times(block, _AT_ONCE * code.lanes)
-            begins = [code.plus(begin, code.lanes * i) for i in vectors]
-            sums = [code.variables(zero, _AT_ONCE) for _ in range(5)]
-            with code.count(n_groups) as group:
-                for j in range(4):
-                    add_squares(sums[j], code.plus(code.times(group, 4), j), begins)
-            with code.count(d, code.times(n_groups, 4)) as feature:
-                add_squares(sums[4], feature, begins)
-            for i in vectors:
-                s0, s1, s2, s3, rest = (builder.load(of[i]) for of in sums)
-                total = builder.fadd(builder.fadd(s0, s2), builder.fadd(s1, s3))
-                code.store(builder.fadd(total, rest), code.entry(2, begins[i]))
+        sums = [code.variables(zero, _VECTORS) for _ in range(5)]
+        with code.count(n_groups) as group:
+            for j in range(4):
+                add_squares(sums[j], code.plus(code.times(group, 4), j))
+        with code.count(d, code.times(n_groups, 4)) as feature:
+            add_squares(sums[4], feature)
+        for i in vectors:
+            s0, s1, s2, s3, rest = (builder.load(of[i]) for of in sums)
+            total = builder.fadd(builder.fadd(s0, s2), builder.fadd(s1, s3))
+            code.store(builder.fadd(total, rest), code.entry(2, begins[i]))
         return code.none
 
     return types.void(tile, centre, out), generate
