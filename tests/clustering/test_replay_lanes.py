@@ -11,7 +11,7 @@ import pytest
 from fedforget.clustering.replay import lanes
 from fedforget.clustering.replay.state import FEATURES_AT_ONCE, SLOT_BLOCK, Margins, Sizes, allocate
 
-_gather, _meet_anchors = lanes.gather, lanes.meet_anchors
+_gather, _meet_anchors, _put_beside = lanes.gather, lanes.meet_anchors, lanes.put_beside
 TWICE, PAD, AWAY = np.float32(1e-3), np.float32(2e-3), np.float32(5e-4)
 
 
@@ -84,3 +84,52 @@ def test_a_group_may_be_read_behind_the_last_coordinate() -> None:
             memory = memory.base
         end = memory.ctypes.data + memory.nbytes
         assert end - (coordinates.ctypes.data + coordinates.nbytes) >= 4 * (FEATURES_AT_ONCE - 1)
+
+
+@pytest.mark.parametrize("d", [1, 4, 5, 20])
+def test_points_that_lie_side_by_side_come_and_go(d: int, rng: np.random.Generator) -> None:
+    """Put one by one or all at once, they are the same; who has left is near to no anchor."""
+    sizes = Sizes(3 * SLOT_BLOCK, d, 3, 1, turned=3)
+    margins = allocate(Margins, sizes)
+    margins.coordinates[:] = rng.normal(size=margins.coordinates.shape)
+    weights = np.ones(sizes.slots, dtype=np.int64)
+    weights[::7] = 0
+    every = np.arange(sizes.slots)
+    lanes.put_all_beside(margins.coordinates, every, weights, margins.turned)
+    assert np.isnan(margins.turned[:, 0].ravel()).tolist() == (weights == 0).tolist()
+    for slot in every[::7]:
+        put_one(margins.coordinates, slot, margins.turned)
+    everyone = np.zeros_like(margins.turned)
+    lanes.put_all_beside(margins.coordinates, every, np.ones_like(weights), everyone)
+    assert margins.turned.tobytes() == everyone.tobytes()
+
+    gone = np.sort(rng.choice(sizes.slots, 50, replace=False))
+    lanes.erase_coordinates(margins.coordinates, margins.turned, gone)
+    assert not margins.coordinates[gone].any()
+    columns = margins.turned.transpose(0, 2, 1).reshape(sizes.slots, -1)
+    assert np.isnan(columns[gone, 0]).all()
+    assert not columns[gone, 1:].any()
+    left = np.setdiff1d(every, gone)
+    assert columns[left, :d].tobytes() == margins.coordinates[left].tobytes()
+
+
+@numba.njit
+def put_one(coordinates, slot, turned):
+    _put_beside(coordinates, slot, turned)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_who_has_left_is_infinitely_far_from_any_border(
+    measure: Any, k: int, rng: np.random.Generator
+) -> None:
+    margins = allocate(Margins, Sizes(SLOT_BLOCK, 3, k, 1))
+    margins.coordinates[:] = rng.normal(size=margins.coordinates.shape)
+    gone = rng.permutation(SLOT_BLOCK)[:20]
+    margins.coordinates[gone, 0] = np.nan
+    margins.factors[k:, -1] = np.inf
+    margins.factors[:k] = rng.normal(size=(k, 4))
+    nearest, measured = np.empty(SLOT_BLOCK, np.int32), np.empty(SLOT_BLOCK, np.float32)
+    slots = np.arange(SLOT_BLOCK)
+    measure(margins.coordinates, slots, margins.gathered, margins.factors, nearest, measured)
+    assert (measured[gone] == np.inf).all()
+    assert (np.isinf(measured).sum() == len(gone)) == (k > 1)
