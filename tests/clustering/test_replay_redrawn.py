@@ -85,8 +85,8 @@ def test_bounds_that_do_not_tell_do_not_cost_a_run(
     monkeypatch.setattr(
         Replay,
         "_note_seeds",
-        lambda self, number, drawn, in_use, note=Replay._note_seeds: note(
-            self, number, drawn._replace(runners_up=[0.0] * len(drawn.rows)), in_use
+        lambda self, number, drawn, note=Replay._note_seeds: note(
+            self, number, drawn._replace(runners_up=[0.0] * len(drawn.slots))
         ),
     )
     top = 1000

@@ -109,9 +109,15 @@ class ChangedSlots(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The seeds of a restart: what is left of its race."""
+    """The seeds of a restart: what is left of its race.
 
-    rows: list[int]
+    Attributes
+    ----------
+    slots : the slots of the seeds.
+    candidates : those of a greedy race, with slots for rows.
+    """
+
+    slots: Ints
     scores: list[float]
     runners_up: list[float] | None
     candidates: Candidates | None
@@ -211,7 +217,7 @@ class Replay(Generic[Draws, Result]):
         """What a full run of a restart comes to, and its iterations."""
         raise NotImplementedError
 
-    def _note_candidates(self, number: int, drawn: Candidates | None, in_use: Ints) -> None:
+    def _note_candidates(self, number: int, drawn: Candidates | None) -> None:
         """Keep what tells whether a restart's seeds stand, if they were drawn greedily."""
 
     # -- room ----------------------------------------------------------------------------------
@@ -326,16 +332,14 @@ class Replay(Generic[Draws, Result]):
         One whose seeds are what they were follows the change instead; one that cannot be replayed
         is run without rows.
         """
-        runs, in_use = self.runs, self.in_use()
+        runs = self.runs
         pool, heads = runs.pool, runs.restarts
         restarts: Draws | None = None
-        drawn_by = self._draw(list(numbers), in_use)
-        for number, drawn in drawn_by.items():
-            if heads["length"][number] and np.array_equal(
-                runs.seeds[number]["slot"], in_use[drawn.rows]
-            ):
+        for number, drawn in self._draw(list(numbers)).items():
+            stands = np.array_equal(runs.seeds[number]["slot"], drawn.slots)
+            if heads["length"][number] and stands:
                 heads["status"][number] = STANDS
-                self._note_seeds(number, drawn, in_use)
+                self._note_seeds(number, drawn)
                 continue
             work.restarts += 1
             self.absent.pop(number, None)
@@ -343,12 +347,12 @@ class Replay(Generic[Draws, Result]):
             heads["status"][number] = ABSENT
             while number not in self.dropped and not pool["free"] and heads["length"].any():
                 self._drop()
-            few = len(drawn.rows) < self.task.n_clusters
+            few = len(drawn.slots) < self.task.n_clusters
             if few or number in self.dropped or not pool["free"]:
                 restarts = restarts or self._restarts()
-                self._run_absent(restarts, number, drawn.rows, work)
+                self._run_absent(restarts, number, self._places_of(drawn.slots), work)
                 continue
-            self._note_seeds(number, drawn, in_use)
+            self._note_seeds(number, drawn)
             pool["free"] -= 1
             runs.where[number, 0] = runs.free[pool["free"]]
             heads[number] = START, 1, 0, False
@@ -360,23 +364,35 @@ class Replay(Generic[Draws, Result]):
             restarts = self._restarts()
         for number in crowded_out:
             self._release(number)
-            self._run_absent(restarts, number, restarts.seed(number).rows, work)
+            seeds = np.array(restarts.seed(number).rows, dtype=np.int64)
+            self._run_absent(restarts, number, seeds, work)
 
-    def _note_seeds(self, number: int, drawn: Drawn, in_use: Ints) -> None:
+    def _places_of(self, slots: Ints) -> Ints:
+        """Where some slots are among those in use."""
+        in_use = self.in_use()
+        ordered = np.argsort(in_use)
+        places: Ints = ordered[np.searchsorted(in_use, slots, sorter=ordered)]
+        return places
+
+    def _note_seeds(self, number: int, drawn: Drawn) -> None:
         """Keep the seeds of a restart, and what tells later whether they stand."""
         seeds = self.runs.seeds[number]
-        seeds["slot"] = in_use[drawn.rows]
+        seeds["slot"] = drawn.slots
         seeds["score"] = drawn.scores
         seeds["runner_up"] = drawn.runners_up or np.inf
-        self._note_candidates(number, drawn.candidates, in_use)
+        self._note_candidates(number, drawn.candidates)
 
-    def _draw(self, numbers: list[int], in_use: Ints) -> dict[int, Drawn]:
-        """The seeds of some restarts, as places among the slots in use."""
-        restarts = self._restarts()
+    def _draw(self, numbers: list[int]) -> dict[int, Drawn]:
+        """Draw the seeds of some restarts."""
+        restarts, in_use = self._restarts(), self.in_use()
 
         def seed(number: int) -> Drawn:
             race = restarts.seed(number, runners_up=self.weights_change)
-            return Drawn(race.rows, race.scores, race.runners_up, race.candidates)
+            if race.candidates is not None:
+                rows = race.candidates.rows
+                rows[:] = np.where(rows >= 0, in_use[rows], -1)
+            slots = in_use[np.array(race.rows, dtype=np.int64)]
+            return Drawn(slots, race.scores, race.runners_up, race.candidates)
 
         return self._for_each(seed, numbers)
 
@@ -387,9 +403,8 @@ class Replay(Generic[Draws, Result]):
         with ThreadPoolExecutor(len(self._crew)) as threads:
             return dict(zip(numbers, threads.map(seed, numbers), strict=True))
 
-    def _run_absent(self, restarts: Draws, number: int, rows: list[int], work: Work) -> None:
-        """Run a restart and keep its result alone."""
-        seeds = np.array(rows, dtype=np.int64)
+    def _run_absent(self, restarts: Draws, number: int, seeds: Ints, work: Work) -> None:
+        """Run a restart and keep its result alone; its seeds are places among slots in use."""
         self.absent[number], n_iter = self._result(restarts, seeds, number)
         self.runs.losses["stale"][number] = True
         self.runs.restarts[number] = ABSENT, 0, n_iter, False

@@ -132,17 +132,17 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def _restarts(self) -> RecordRestarts:
         return restarts_of(self.records, self.in_use(), self.task, self._tables[0])
 
-    def _draw(self, numbers: list[int], in_use: Ints) -> dict[int, Drawn]:
+    def _draw(self, numbers: list[int]) -> dict[int, Drawn]:
         if self.races is None:
-            return super()._draw(numbers, in_use)
+            return super()._draw(numbers)
         races, reusable, gone = self.races, self._reusable, self._gone
         self._reusable, self._gone = [], NO_ROWS
 
         def seed(number: int) -> Drawn:
             candidates = self._to_draw(number, number in reusable)
             race = races.run(number, gone, candidates)
-            seeds = np.searchsorted(in_use, race.rows)
-            return Drawn(seeds.tolist(), race.scores, None, candidates)
+            seeds = np.array(race.rows, dtype=np.int64)
+            return Drawn(seeds, race.scores, None, candidates)
 
         return self._for_each(seed, numbers)
 
@@ -162,12 +162,12 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         outcome = run_in_full(restarts, self.in_use(), seeds, capacity)
         return outcome, outcome.n_iter
 
-    def _note_candidates(self, number: int, drawn: Candidates | None, in_use: Ints) -> None:
+    def _note_candidates(self, number: int, drawn: Candidates | None) -> None:
         if drawn is None or self.candidates is None:
             return
         if self.races is None:
             kept = self.candidates.of_restart(number)
-            kept.rows[:] = np.where(drawn.rows >= 0, in_use[drawn.rows], -1)
+            kept.rows[:] = drawn.rows
             kept.scores[:] = drawn.scores
             kept.totals[:] = drawn.totals
             kept.chosen[:] = drawn.chosen
