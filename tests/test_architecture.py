@@ -78,8 +78,8 @@ PROTOCOL = [
     {"server_side", "memory"},
 ]
 CLUSTERING_KERNELS = [
-    {"clocks", "index", "vectors"},
-    {"tiles"},
+    {"clocks", "memory", "vectors"},
+    {"index", "tiles"},
     {"distance"},
     {"race", "lattice", "candidates"},
     {"greedy"},
