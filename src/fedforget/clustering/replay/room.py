@@ -22,7 +22,7 @@ PRODUCTS_FROM = 512
 """Features times clusters from which margins are taken from products of matrices."""
 
 MOST_TURNED = 1 << 19
-"""Slots times features up to which all points stay turned during a walk."""
+"""Slots times features up to which all points lie side by side."""
 
 MANY_POINTS = 8
 """Estimates of all rows take longer to bring up to date where there are so many points to a
@@ -114,7 +114,7 @@ def _what_to_keep(sizes: Sizes, fits: bool, sets: int, weights_change: bool) -> 
 
 
 def _blocks_to_turn(sizes: Sizes) -> int:
-    """How many blocks of points stay turned during a walk: all, or none where they are many."""
+    """How many blocks of points lie side by side: all, or none where they are many."""
     return sizes.slots // sizes.tile if sizes.slots * sizes.features <= MOST_TURNED else 0
 
 

@@ -66,7 +66,7 @@ class Sizes:
     assignments of all restarts together, ``longest`` that of one restart, ``known`` that for points
     whose inner products are kept.  Where margins are taken from products, distances of
     ``together`` slots are known together, and a ``block`` of points is multiplied at once.
-    Otherwise the points of so many blocks, if they are few, stay ``turned`` during a walk.
+    Otherwise the points of so many blocks, if they are few, lie side by side (``turned``).
     ``sets`` is the room for columns of estimates that follow a run.
     """
 
@@ -258,9 +258,8 @@ class Margins(NamedTuple):
     errors : bounds on the errors of an ``estimate``, of a ``squared`` distance from it, and of how
         far anchors are from centres by ``rounding``; ``away`` as in :func:`root_of`.
     left : places of the points that are multiplied with all anchors.
-    path, travelled : the ``number`` of a walk, of how many points it knows distances, the last walk
-        that has ``met_all`` points or is about to, and the last one that has ``turned`` them; how
-        far each centre has come on it.
+    path, travelled : the ``number`` of a walk, and of how many points it knows distances; how far
+        each centre has come on it.
     spans : the same in single precision, rounded up.
     lefts : what is left of one point's bounds.
     rivals : which centres may be nearest to one point.
