@@ -2,7 +2,8 @@
 
 It will not turn rows of numbers into columns, and it stores sums that could stay in registers.  The
 vectors are those of LLVM, not of a processor; a processor with shorter ones takes several for each.
-Every operation rounds once, as the same operation on numbers does, so no bit depends on them.
+Every operation rounds once, as the same operation on numbers does, so no bit depends on them; the
+one exception says so.
 """
 
 from __future__ import annotations
@@ -125,13 +126,25 @@ class VectorCode:
         total = self.builder.fadd(self.builder.load(variable), self.builder.fmul(one, two))
         self.builder.store(total, variable)
 
+    def add_fused(self, variable: Any, one: Any, two: Any) -> None:
+        """Add a product to a sum, which alone is rounded where the processor can do so at once.
+
+        This is for estimates with bounds on their errors: bits depend on the processor.
+        """
+        routine = self._routine("fmuladd", 3)
+        total = self.builder.call(routine, [one, two, self.builder.load(variable)])
+        self.builder.store(total, variable)
+
     def lower(self, one: Any, two: Any) -> Any:
         return self.builder.select(self.builder.fcmp_ordered("<", one, two), one, two)
 
     def root(self, vector: Any) -> Any:
-        kind = ir.FunctionType(self.vector, [self.vector])
-        routine = self.builder.module.declare_intrinsic(f"llvm.sqrt.{self._suffix}", (), kind)
-        return self.builder.call(routine, [vector])
+        return self.builder.call(self._routine("sqrt", 1), [vector])
+
+    def _routine(self, name: str, n_arguments: int) -> Any:
+        """One of LLVM's own functions of vectors."""
+        kind = ir.FunctionType(self.vector, [self.vector] * n_arguments)
+        return self.builder.module.declare_intrinsic(f"llvm.{name}.{self._suffix}", (), kind)
 
     def transposed(self, rows: list[Any]) -> list[Any]:
         """A square of vectors; halves, quarters, ... across the diagonal change places."""

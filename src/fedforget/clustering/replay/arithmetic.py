@@ -107,94 +107,94 @@ def locate(points, slot, place):
         place[c] = ((values[c] + rounders[c]) - rounders[c]) * scale
 
 
+@inlined
+def weight_of(sums):
+    """The weight of a cluster, from its sums."""
+    return sums[sums.shape[0] - 1]
+
+
 @helper
 def take(points, slot, weight, sums):
     """Add weight times a point, in steps from the origin, to the sums of a cluster.  OUT: sums."""
-    scale, per_unit, origin = points.summary.scale, points.per_unit, points.origin
-    _take(points.values, slot, points.rounders, scale, per_unit, origin, weight, sums)
-    sums[origin.shape[0]] += weight
+    _take(points.values, slot, points.rounders, points.origin, weight, sums)
+    sums[sums.shape[0] - 1] += weight
 
 
 @helper
 def pass_on(points, slot, weight, source, target):
     """Let a point leave the sums of a cluster for those of another.  OUT: source, target."""
-    scale, per_unit, origin = points.summary.scale, points.per_unit, points.origin
-    _pass_on(points.values, slot, points.rounders, scale, per_unit, origin, weight, source, target)
-    source[origin.shape[0]] -= weight
-    target[origin.shape[0]] += weight
+    _pass_on(points.values, slot, points.rounders, points.origin, weight, source, target)
+    source[source.shape[0] - 1] -= weight
+    target[target.shape[0] - 1] += weight
 
 
 def steps_of(code: VectorCode, arguments: Any, c: Any, lanes: int) -> Any:
     """Some features of one of some rows, in whole steps.
 
-    The first arguments of the intrinsic are the rows, the number of the row, and the rounders, the
-    scale and the ``per_unit`` of the points.
+    The first arguments of the intrinsic are the rows, the number of the row, and the rounders.  The
+    last bit of a rounder is worth a step, also when a value is added: so their bits, read as
+    integers, differ by the value's steps.
     """
-    builder, scale = code.builder, arguments[3]
+    builder = code.builder
     value = code.load(code.entry(0, arguments[1], c), lanes)
-    rounder, per_step = (code.load(code.entry(place, c), lanes) for place in (2, 4))
-    rounded = builder.fsub(builder.fadd(value, rounder), rounder)
-    place = builder.fmul(rounded, code.everywhere(scale, lanes))
+    rounder = code.load(code.entry(2, c), lanes)
     whole = ir.VectorType(ir.IntType(64), lanes)
-    return builder.fptosi(builder.fmul(place, per_step), whole)
+    lifted, zero = (
+        builder.bitcast(one, whole) for one in (builder.fadd(value, rounder), rounder)
+    )
+    return builder.sub(lifted, zero)
 
 
 def _weighted_steps(code: VectorCode, arguments: Any, c: Any, lanes: int) -> Any:
     """Weight times a point, in steps from the origin: a vector of some features."""
-    builder, origin = code.builder, code.load(code.entry(5, c), lanes)
+    builder, origin = code.builder, code.load(code.entry(3, c), lanes)
     shifted = builder.sub(steps_of(code, arguments, c, lanes), origin)
-    return builder.mul(shifted, code.everywhere(arguments[6], lanes))
+    return builder.mul(shifted, code.everywhere(arguments[4], lanes))
 
 
 @intrinsic
 def _take(
-    typing_context: Any, values: Any, slot: Any, rounders: Any, scale: Any, per_unit: Any,
-    origin: Any, weight: Any, sums: Any,
-) -> Any:  # fmt: skip
+    typing_context: Any, values: Any, slot: Any, rounders: Any, origin: Any, weight: Any, sums: Any
+) -> Any:
     """:func:`take` in vectors, except for the weight of the cluster.  OUT: sums."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = VectorCode(types.float64, context, builder, signature, arguments)
-        for c, lanes in code.parts(code.length(5, 0)):
+        for c, lanes in code.parts(code.length(3, 0)):
             gain = _weighted_steps(code, arguments, c, lanes)
-            before = code.load(code.entry(7, c), lanes)
-            code.store(builder.add(before, gain), code.entry(7, c))
+            before = code.load(code.entry(5, c), lanes)
+            code.store(builder.add(before, gain), code.entry(5, c))
         return code.none
 
-    return types.void(
-        values, types.int64, rounders, types.float64, per_unit, origin, types.int64, sums
-    ), generate
+    return types.void(values, types.int64, rounders, origin, types.int64, sums), generate
 
 
 @intrinsic
 def _pass_on(
-    typing_context: Any, values: Any, slot: Any, rounders: Any, scale: Any, per_unit: Any,
-    origin: Any, weight: Any, source: Any, target: Any,
+    typing_context: Any, values: Any, slot: Any, rounders: Any, origin: Any, weight: Any,
+    source: Any, target: Any,
 ) -> Any:  # fmt: skip
     """:func:`pass_on` in vectors, except for the weights of the clusters.  OUT: source, target."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = VectorCode(types.float64, context, builder, signature, arguments)
-        for c, lanes in code.parts(code.length(5, 0)):
+        for c, lanes in code.parts(code.length(3, 0)):
             gain = _weighted_steps(code, arguments, c, lanes)
-            for place, change in ((7, builder.sub), (8, builder.add)):
+            for place, change in ((5, builder.sub), (6, builder.add)):
                 before = code.load(code.entry(place, c), lanes)
                 code.store(change(before, gain), code.entry(place, c))
         return code.none
 
-    return types.void(
-        values, types.int64, rounders, types.float64, per_unit, origin, types.int64, source, target
-    ), generate
+    return types.void(values, types.int64, rounders, origin, types.int64, source, target), generate
 
 
 @helper
 def mean_of(points, sums, centre):
     """A cluster's mean from its sums, counted from zero.  OUT: centre."""
-    d = sums.shape[0] - 1
-    weight = sums[d]
+    weight = weight_of(sums)
     total = np.float64(weight)
     origin, units = points.origin, points.units
-    for c in range(d):
+    for c in range(origin.shape[0]):
         centre[c] = np.float64(sums[c] + weight * origin[c]) / total * units[c]
 
 
@@ -208,12 +208,11 @@ def scaled(sums, units, vector):
 @helper
 def norm_of(sums, units):
     """Squared length of a cluster's mean."""
-    d = sums.shape[0] - 1
-    norm = 0.0
-    for c in range(d):
+    norm, weight = 0.0, np.float64(weight_of(sums))
+    for c in range(units.shape[0]):
         side = np.float64(sums[c]) * units[c]
         norm += side * side
-    return norm / (np.float64(sums[d]) * np.float64(sums[d]))
+    return norm / (weight * weight)
 
 
 @helper

@@ -15,6 +15,7 @@ from fedforget.clustering.replay.arithmetic import (
     fill,
     magnitude,
     norm_of,
+    weight_of,
 )
 from fedforget.clustering.replay.products import multiply
 from fedforget.clustering.replay.state import AFTER, BEFORE, SLOT, SLOT_BLOCK
@@ -184,7 +185,7 @@ def _sets_course(points, sums, columns, k):
         centre.error = known.error
         return True
     radius2 = points.summary.radius2
-    total = np.float64(sums[points.origin.shape[0]])
+    total = np.float64(weight_of(sums))
     gain = gross = 0.0
     g = course.first
     while g >= 0:

@@ -20,6 +20,7 @@ from fedforget.clustering.replay.arithmetic import (
     norm_of,
     scaled,
     two_lowest,
+    weight_of,
 )
 from fedforget.clustering.replay.moves import no_moves, note_changes, relabel
 from fedforget.clustering.replay.state import AFTER, BEFORE, SLOT, SLOT_BLOCK
@@ -263,8 +264,8 @@ def _begins_afresh(points, rows, estimates, scratch, above, row, k, afresh):
     """
     centre, sums = estimates.centres[row, k], rows.sums[above, k]
     d, radius2 = points.origin.shape[0], points.summary.radius2
-    total = np.float64(sums[d])
-    is_empty = sums[d] == 0
+    total = np.float64(weight_of(sums))
+    is_empty = total == 0.0
     if is_empty:
         norm = count_from(points.base, rows.centres[row, k], estimates.vectors[k])
     else:
@@ -327,7 +328,7 @@ def _follow_moves(points, rows, estimates, scratch, above, row, k, bound):
     Or, where its members are few, compute them from these.  OUT: estimates, scratch.
     """
     sums, moves, follow = rows.sums[above, k], scratch.moves, estimates.follow[k]
-    total = np.float64(sums[points.origin.shape[0]])
+    total = np.float64(weight_of(sums))
     labels, near, other = rows.labels[row], estimates.near[row], estimates.other[row]
     estimated, column = estimates.columns[row, k], scratch.column
     if follow.by_members:
@@ -443,12 +444,12 @@ def _estimate_changed(points, rows, estimates, scratch, above, row, changed, t):
             locate_from_origin(points, scratch, slot)
             for k in range(estimates.centres.shape[1]):
                 sums = rows.sums[above, k]
-                if t == 0 or sums[point.shape[0]] == 0:
+                if t == 0 or weight_of(sums) == 0:
                     count_from(points.base, rows.centres[row, k], scratch.centre)
                     product = _inner(point, scratch.centre)
                 else:
                     scaled(sums, points.units, scratch.centre)
-                    product = _inner(point, scratch.centre) / np.float64(sums[point.shape[0]])
+                    product = _inner(point, scratch.centre) / np.float64(weight_of(sums))
                 centre = estimates.centres[row, k]
                 estimates.columns[row, k, slot] = centre.norm - 2.0 * product
                 fresh = _fresh_error(centre.norm, points.summary.radius2)

@@ -23,6 +23,9 @@ from fedforget.clustering.prf import Keys
 from fedforget.clustering.replay.engine import MOST_CLUSTERS, ChangedSlots, Replay, Task, Work
 from fedforget.clustering.replay.state import CHANGE_COLUMNS, Points, Sizes, allocate, slots_for
 
+LARGEST = 2.0**51
+"""Coordinates below this are what they were when a rounder was added and taken away."""
+
 MEMORY_LIMIT = 2 << 30
 """Bytes that trajectories may take; restarts that do not fit are run in full every time."""
 
@@ -44,6 +47,7 @@ class LatticeReplay(Replay[LatticeRestarts, ServerModel]):
         room.keys[:n] = points.keys.words()
         room.order[:] = np.arange(slots)
         room.units[:] = room.per_unit[:] = 1.0
+        room.rounders[:] = 1.5 * 2.0**52
         room.origin[:] = points.coordinates.sum(axis=0) // n
         room.base[:] = room.origin
         room.summary["n"] = n
@@ -160,8 +164,12 @@ class ReplayingServer:
         points = self.source.points_of(aggregate)
         self.work = Work()
         n = len(points.weights)
-        if n < self.n_clusters or self.n_clusters > MOST_CLUSTERS:
-            # Few points, or labels too large to keep: there is nothing to replay.
+        if (
+            n < self.n_clusters
+            or self.n_clusters > MOST_CLUSTERS
+            or self.source.diameter >= LARGEST
+        ):
+            # Few points, or labels or coordinates too large to keep: there is nothing to replay.
             models = cluster_each(
                 points,
                 self.n_clusters,

@@ -156,7 +156,7 @@ def _meet(
                 for k in anchors:
                     f = code.everywhere(builder.load(code.entry(2, numbers[k], feature)))
                     for i in vectors:
-                        code.add_product(estimates[k][i], f, x[i])
+                        code.add_fused(estimates[k][i], f, x[i])
             for k in anchors:
                 name = code.everywhere(builder.trunc(numbers[k], ir.IntType(32)))
                 for i in vectors:

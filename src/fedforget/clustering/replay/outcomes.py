@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.replay.arithmetic import fill
+from fedforget.clustering.replay.arithmetic import fill, weight_of
 from fedforget.clustering.replay.state import READY
 from fedforget.compilation import helper, inlined
 
@@ -21,7 +21,7 @@ def estimate_losses(points, centres, sums, losses, touched, moved, everything):
         if touched[k] or moved[k] or everything:
             losses[k].stale = True
             # The sum of w (|c|^2 - 2 x.c); that of w |x|^2 is the same for every restart.
-            weight = np.float64(sums[k, d])
+            weight = np.float64(weight_of(sums[k]))
             norm = product = 0.0
             for c in range(d):
                 side = centres[k, c] - points.base[c]
@@ -93,7 +93,7 @@ def _count_filled(sums):
     """How many clusters have points."""
     count = 0
     for k in range(sums.shape[0]):
-        count += 1 if sums[k, sums.shape[1] - 1] > 0 else 0
+        count += 1 if weight_of(sums[k]) > 0 else 0
     return count
 
 

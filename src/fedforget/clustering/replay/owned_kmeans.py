@@ -202,7 +202,8 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             return self.absent[number]
         rows, row = self.rows, self.last_row(number)
         totals = rows.sums[row, :, -1].copy()
-        sums = rows.sums[row, :, :-1] + totals[:, np.newaxis] * self.points.origin
+        origin = self.points.origin
+        sums = rows.sums[row, :, : len(origin)] + totals[:, np.newaxis] * origin
         n_iter = int(self.runs.restarts["n_iter"][number])
         centres, seeds = rows.centres[row].copy(), self.seeds_of(number)
         return Outcome(centres, rows.labels[row], sums, totals, n_iter, seeds)

@@ -134,7 +134,7 @@ def _change_moment(points, rows, row, weight, sums, squares, parts):
     """
     scale, rounders, per_unit = points.summary.scale, points.rounders, points.per_unit
     if abs(weight) == 1:
-        _add_parts(rows, row, rounders, scale, per_unit, weight, sums, parts)
+        _add_parts(rows, row, rounders, weight, sums, parts)
         return
     for c in range(sums.shape[0]):
         steps = np.int64(((rows[row, c] + rounders[c]) - rounders[c]) * scale * per_unit[c])
@@ -143,16 +143,15 @@ def _change_moment(points, rows, row, weight, sums, squares, parts):
 
 @intrinsic
 def _add_parts(
-    typing_context: Any, rows: Any, row: Any, rounders: Any, scale: Any, per_unit: Any, sign: Any,
-    sums: Any, parts: Any,
-) -> Any:  # fmt: skip
+    typing_context: Any, rows: Any, row: Any, rounders: Any, sign: Any, sums: Any, parts: Any
+) -> Any:
     """Add a row's steps, and their squares in the parts of ``join_squares``.  OUT: sums, parts."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = VectorCode(types.float64, context, builder, signature, arguments)
-        for c, lanes in code.parts(code.length(6, 0)):
+        for c, lanes in code.parts(code.length(4, 0)):
             steps = steps_of(code, arguments, c, lanes)
-            sign = code.everywhere(arguments[5], lanes)
+            sign = code.everywhere(arguments[3], lanes)
             half, rest = (
                 code.everywhere(code.word(number), lanes)
                 for number in (SQUARE_BITS, (1 << SQUARE_BITS) - 1)
@@ -163,14 +162,12 @@ def _add_parts(
                 builder.mul(builder.mul(one, other), sign)
                 for one, other in ((high, high), (high, low), (low, low))
             ]
-            places = [code.entry(6, c), *(code.entry(7, code.word(part), c) for part in range(3))]
+            places = [code.entry(4, c), *(code.entry(5, code.word(part), c) for part in range(3))]
             for place, gain in zip(places, gains, strict=True):
                 code.store(builder.add(code.load(place, lanes), gain), place)
         return code.none
 
-    return types.void(
-        rows, types.int64, rounders, types.float64, per_unit, types.int64, sums, parts
-    ), generate
+    return types.void(rows, types.int64, rounders, types.int64, sums, parts), generate
 
 
 @kernel

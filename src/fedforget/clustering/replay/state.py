@@ -96,6 +96,12 @@ class Sizes:
         return self.features + 1
 
     @property
+    def width_of_sums(self) -> int:
+        """Features and the weight, so wide that no vector of a row lies in two cache lines."""
+        words, line = self.features + 1, LINE // 8
+        return -(-words // line) * line if words > line else 1 << (words - 1).bit_length()
+
+    @property
     def features_and_length(self) -> int:
         """Features, in whole groups, and the squared length."""
         return -(-self.features // FEATURES_AT_ONCE) * FEATURES_AT_ONCE + 1
@@ -212,7 +218,8 @@ class Assignments(NamedTuple):
     centres : the seeds, or the means of the clusters of the row above; a cluster that has no points
         there keeps the centre that it had there.  Counted from zero, as in a full run.
     labels : the cluster of each slot; -1 for a slot without a point.
-    sums : of each cluster the sums of the shifted coordinates and, in the last column, the weight.
+    sums : of each cluster the sums of the shifted coordinates and, in the last column, the weight;
+        columns between them are not used.
     witness : a slot whose label differs from that in the row above; -1 if there is none.
     shifts : by how much each centre differs from that of the row above, squared; where there is a
         tolerance.
@@ -220,7 +227,7 @@ class Assignments(NamedTuple):
 
     centres: Annotated[Any, of(Real, "rows", "clusters", "features")]
     labels: Annotated[Any, of(np.int16, "rows", "slots")]
-    sums: Annotated[Any, of(Int, "rows", "clusters", "features_and_weight")]
+    sums: Annotated[Any, of(Int, "rows", "clusters", "width_of_sums")]
     witness: Annotated[Any, of(Int, "rows")]
     shifts: Annotated[Any, of(Real, "rows", "clusters")]
 

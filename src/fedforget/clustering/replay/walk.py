@@ -15,6 +15,7 @@ from fedforget.clustering.replay.arithmetic import (
     mean_of,
     pass_on,
     take,
+    weight_of,
 )
 from fedforget.clustering.replay.columns import (
     add_point_to_columns,
@@ -296,7 +297,7 @@ def _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn):
     a centre has moved if it differs from that row's.
     """
     touched, before = scratch.touched[1 - turn], scratch.moved[1 - turn]
-    moved, d = scratch.moved[turn], points.origin.shape[0]
+    moved = scratch.moved[turn]
     for k in range(seeds.shape[0]):
         centre, sums = rows.centres[row, k], rows.sums[above, k]
         if is_old and (t == 0 or not (touched[k] or before[k])):
@@ -304,7 +305,7 @@ def _place_centres(points, rows, scratch, seeds, above, row, t, is_old, turn):
         elif t == 0:
             moved[k] = True
             locate(points, seeds[k].slot, centre)
-        elif sums[d] == 0:
+        elif weight_of(sums) == 0:
             # A cluster without points keeps its centre.
             moved[k] = is_old
             copy(rows.centres[above, k], centre)
