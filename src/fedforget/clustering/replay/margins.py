@@ -78,7 +78,10 @@ def meet_changes(points, margins, scratch, changed):
 
 @helper
 def begin_by_margins(points, rows, margins, scratch, where, t, is_first, turn):
-    """Let row t start with what the row above knows.  OUT: margins."""
+    """Let row t start with what the row above knows; margins of points are copied when wanted.
+
+    OUT: margins.
+    """
     source, row = where[t - 1], where[t]
     kept, given = margins.rows[row], margins.rows[source]
     kept.spent = given.spent
@@ -88,13 +91,18 @@ def begin_by_margins(points, rows, margins, scratch, where, t, is_first, turn):
     kept.usual = given.usual
     kept.debt = given.debt
     kept.price = given.price
-    copy(margins.reserves[source], margins.reserves[row])
     copy(margins.drifts[source], margins.drifts[row])
     for k in range(margins.anchors.shape[1]):
         copy(margins.anchors[source, k], margins.anchors[row, k])
-    listed = _whole_blocks(kept.listed)
-    copy(margins.border[source, :listed], margins.border[row, :listed])
-    copy(margins.border_margins[source, :listed], margins.border_margins[row, :listed])
+
+
+@helper
+def _copy_border(margins, above, row):
+    """Let a row have the margins of the row above, and its list.  OUT: margins."""
+    listed = _whole_blocks(margins.rows[row].listed)
+    copy(margins.reserves[above], margins.reserves[row])
+    copy(margins.border[above, :listed], margins.border[row, :listed])
+    copy(margins.border_margins[above, :listed], margins.border_margins[row, :listed])
 
 
 @helper
@@ -163,6 +171,8 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
             elif changed[c, BEFORE] == 0 and labels[slot] >= 0:
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, AFTER])
     if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
+        if not is_old:
+            _copy_border(margins, above, row)
         # Where no centre has moved, labels stand.  One that is back at its anchor has moved.
         if any_moved:
             _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn)
@@ -178,7 +188,9 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
         return
     _take_anchors(rows.centres[row], points.base, margins.anchors[row], drifts)
     drift = most + next_
-    _take_margins(points, rows, margins, scratch, row, drift, is_first, is_old, all_labelled, turn)
+    _take_margins(
+        points, rows, margins, scratch, above, row, drift, is_first, is_old, all_labelled, turn
+    )
     if t == 0:
         # Seeds do not move: these margins are good for ever.
         kept.listed = 0
@@ -462,7 +474,9 @@ def _take_anchors(centres, origin, anchors, drifts):
 
 
 @helper
-def _take_margins(points, rows, margins, scratch, row, drift, is_first, is_old, all_labelled, turn):
+def _take_margins(
+    points, rows, margins, scratch, above, row, drift, is_first, is_old, all_labelled, turn
+):
     """Labels and margins for new anchors, which are off the old by no more than ``drift``.
 
     That is, two of them together.  Points with ample margins keep what the drift leaves of them,
@@ -491,16 +505,19 @@ def _take_margins(points, rows, margins, scratch, row, drift, is_first, is_old, 
     drift += least
     kept.spent = 0.0 if is_first else (kept.spent + drift) * SCREEN
     within = 1.5 * cut
-    reserves = margins.reserves[row]
+    # A new row's margins are still those of the row above.
+    reserves, known = margins.reserves[row], margins.reserves[row if is_old else above]
     bound = np.float32((kept.spent + within) * (1.0 + 1e-6))
-    everyone = is_first or all_at_once(points, margins, _count_below(reserves, bound))
+    everyone = is_first or all_at_once(points, margins, _count_below(known, bound))
     in_order = everyone and takes_every_slot(points, margins)
     if everyone:
         count = _list_everyone(points, reserves, slots, in_order)
         within = np.inf
         kept.spent = 0.0
     else:
-        count = _list_below(reserves, bound, slots)
+        count = _list_below(known, bound, slots)
+        if not is_old:
+            copy(known, reserves)
     wanted = REACH * drift if everyone else max(REACH * drift, within)
     anchors, labels = margins.anchors[row], rows.labels[row]
     saved = measure(points, margins, labels, slots, count, anchors, least, wanted, everyone)
