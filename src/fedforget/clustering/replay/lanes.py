@@ -9,6 +9,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from fedforget.clustering.kernels.memory import fetch_row
 from fedforget.clustering.kernels.vectors import VectorCode
 from fedforget.clustering.replay.arithmetic import fill
 from fedforget.clustering.replay.state import FEATURES_AT_ONCE, LANES, SLOT_BLOCK
@@ -24,9 +25,12 @@ def gather(coordinates, slots, begin, tile):
     """Put the coordinates of a block of points side by side, from ``slots[begin]`` on.
 
     Whole groups of features are read, so behind the last coordinate there has to be room for one.
+    Points are scattered: those of the next block are asked for from memory.
     OUT: tile, feature by feature, up to a whole group; in its last row the squared lengths.
     """
     for j in range(0, SLOT_BLOCK, LANES):
+        for later in range(begin + SLOT_BLOCK + j, begin + SLOT_BLOCK + j + LANES):
+            fetch_row(coordinates, slots[min(later, slots.shape[0] - 1)])
         for c in range(0, coordinates.shape[1], FEATURES_AT_ONCE):
             _turn(coordinates, slots, begin + j, c, tile, j)
     for j in range(0, SLOT_BLOCK, VECTORS_AT_ONCE * LANES):
