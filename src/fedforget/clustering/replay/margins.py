@@ -13,6 +13,7 @@ from fedforget.clustering.replay.arithmetic import (
     at_most,
     copy,
     fill,
+    in_doubt,
     largest,
     locate,
     locate_from_origin,
@@ -32,7 +33,7 @@ from fedforget.clustering.replay.measuring import (
 )
 from fedforget.clustering.replay.moves import no_moves, note, note_changes, relabel, relabel_next
 from fedforget.clustering.replay.points import find_companions
-from fedforget.clustering.replay.state import AFTER, BEFORE, BORDER_BLOCK, SLOT, SLOT_BLOCK
+from fedforget.clustering.replay.state import AFTER, BEFORE, BORDER_BLOCK, SLOT
 from fedforget.compilation import helper, inlined
 
 SLOTS_PER_POINT = 64
@@ -575,19 +576,12 @@ def _take_in_order(margins, labels, row, count, least, lowest, left):
     """
     reserves, measured, nearest = margins.reserves[row], margins.measured, margins.nearest
     spent, bound = np.float32(margins.rows[row].spent), np.float32(least)
-    # What is measured, or less than any bound where the label is another one.
-    doubts = margins.gathered[0]
+    for slot in range(count):
+        reserves[slot] = (measured[slot] + spent) * np.float32(1.0 - 1e-6)
     n_left = np.uint64(0)
-    for begin in range(0, count, SLOT_BLOCK):
-        some = slice(begin, begin + SLOT_BLOCK)
-        was, now, margin, reserve = labels[some], nearest[some], measured[some], reserves[some]
-        for i in range(SLOT_BLOCK):
-            reserve[i] = (margin[i] + spent) * np.float32(1.0 - 1e-6)
-            is_other = (was[i] != now[i]) & (was[i] >= lowest)
-            doubts[i] = np.float32(-np.inf) if is_other else margin[i]
-        for half in range(0, SLOT_BLOCK, BORDER_BLOCK):
-            hits = at_most(doubts[half : half + BORDER_BLOCK], bound)
-            n_left = _list_hits(hits, begin + half, left, n_left)
+    for begin in range(0, count, BORDER_BLOCK):
+        hits = in_doubt(measured, nearest, labels, begin, bound, lowest)
+        n_left = _list_hits(hits, begin, left, n_left)
     return np.int64(n_left)
 
 
@@ -658,7 +652,7 @@ def _list_below(numbers, bound, listed):
     """
     count = np.uint64(0)
     for begin in range(0, numbers.shape[0], BORDER_BLOCK):
-        hits = at_most(numbers[begin : begin + BORDER_BLOCK], bound)
+        hits = at_most(numbers, begin, bound)
         count = _list_hits(hits, begin, listed, count)
     return np.int64(count)
 
@@ -707,7 +701,7 @@ def _list_border(margins, row, slots, count):
     bound = np.float32(kept.cut)
     p = 0
     for begin in range(0, count, BORDER_BLOCK):
-        hits = at_most(margins.measured[begin : begin + BORDER_BLOCK], bound)
+        hits = at_most(margins.measured, begin, bound)
         while hits != 0:
             j = begin + lowest_bit(hits)
             hits &= hits - np.uint32(1)
