@@ -186,6 +186,8 @@ class IdIndex:
 
     def put(self, keys: Keys, handles: Ints) -> Flags:
         """Set handles; returns which keys were new (of equal keys, the first is)."""
+        if not len(handles):
+            return np.empty(0, dtype=np.bool_)
         self._reserve(self._count + len(keys.low))
         fresh = np.empty(len(keys.low), dtype=np.bool_)
         kernels.index_put(self._low, self._high, self._handles, *keys, handles, fresh)

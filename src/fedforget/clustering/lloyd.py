@@ -7,6 +7,7 @@ in floating point (distances, quotients) is a fixed function of one point and on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import lshift, mul
 from typing import NamedTuple
 
 import numpy as np
@@ -55,20 +56,21 @@ class Moments:
 
     def total_squares(self) -> int:
         """The sum of w |x|^2, in squares of the finest step."""
-        return sum(
-            (low + (high << 64)) << 2 * (shift - self.finest)
-            for (low, high), shift in zip(self.squares.tolist(), self.shifts.tolist(), strict=True)
-        )
+        low, high = self.squares.T.tolist()
+        return self._in_finest(low) + (self._in_finest(high) << 64)
+
+    def _in_finest(self, squares: list[int]) -> int:
+        """The sum of one number per feature, each in squares of its step."""
+        # It is asked for with every change, so the loop is not one of Python's.
+        return sum(map(lshift, squares, (2 * (self.shifts - self.finest)).tolist()))
 
     def mean_variance(self) -> float:
         """The variance of a feature, averaged over the features, correctly rounded; 0 if none."""
         n_features = len(self.sums)
         if not self.weight * n_features:
             return 0.0
-        means = sum(
-            total * total << 2 * (shift - self.finest)
-            for total, shift in zip(self.sums.tolist(), self.shifts.tolist(), strict=True)
-        )
+        sums = self.sums.tolist()
+        means = self._in_finest([*map(mul, sums, sums)])
         spread = self.weight * self.total_squares() - means
         # Python rounds a quotient of integers once.
         divisor = self.weight * self.weight * n_features

@@ -138,20 +138,25 @@ def draw_steps(
 def _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, counts):
     """Measure some candidates, some tiles at once.  OUT: apart, whose, potentials."""
     n = rate.shape[0]
+    any_unknown = False
     for number in range(drawn.shape[0]):
         if counts[number]:
             potentials[number, :] = 0
-    for first in range(0, tiles.shape[0], TILES):
-        for tile in range(first, min(first + TILES, tiles.shape[0])):
-            for number in range(drawn.shape[0]):
-                if counts[number] and whose[number] != drawn[number]:
-                    some = apart[number, tile * TILE : (tile + 1) * TILE]
-                    tile_distances(tiles[tile], places[number], some)
-        begin, end = first * TILE, min(n, (first + TILES) * TILE)
+            if whose[number] == drawn[number]:
+                # Read from end to end, distances come from memory ahead of their turn.
+                count_nearer(apart[number], rate, coarse, 1, potentials[number])
+            else:
+                any_unknown = True
+    for first in range(0, tiles.shape[0] if any_unknown else 0, TILES):
         for number in range(drawn.shape[0]):
-            if counts[number]:
-                some = apart[number, begin:end]
-                count_nearer(some, rate[begin:end], coarse, 1, potentials[number])
+            if not counts[number] or whose[number] == drawn[number]:
+                continue
+            for tile in range(first, min(first + TILES, tiles.shape[0])):
+                some = apart[number, tile * TILE : (tile + 1) * TILE]
+                tile_distances(tiles[tile], places[number], some)
+            begin, end = first * TILE, min(n, (first + TILES) * TILE)
+            some = apart[number, begin:end]
+            count_nearer(some, rate[begin:end], coarse, 1, potentials[number])
     for number in range(drawn.shape[0]):
         if counts[number]:
             whose[number] = drawn[number]

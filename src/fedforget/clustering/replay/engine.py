@@ -359,7 +359,7 @@ class Replay(Generic[Draws, Result]):
         # They may hold a copy of all points.
         del restarts
         self._replay(change, work, walk.OTHERS | walk.SETTLE)
-        crowded_out = np.flatnonzero(heads["status"] == RERUN).tolist()
+        crowded_out = (heads["status"] == RERUN).nonzero()[0].tolist()
         if crowded_out:
             restarts = self._restarts()
         for number in crowded_out:

@@ -193,7 +193,7 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         self._reusable, self._gone = [], NO_ROWS
         # A record that comes could win any race.
         if not len(change.values):
-            self._reusable = np.flatnonzero(stand == GONE).tolist()
+            self._reusable = (stand == GONE).nonzero()[0].tolist()
             self._gone = change.changed[:, SLOT].copy()
 
     def outcome(self, number: int) -> Outcome:
@@ -224,7 +224,7 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def _replay(self, change: ChangedSlots, work: Work, stages: int) -> None:
         before = self.runs.restarts["length"].copy()
         super()._replay(change, work, stages)
-        shorter = np.flatnonzero(self.runs.restarts["length"] < before).tolist()
+        shorter = (self.runs.restarts["length"] < before).nonzero()[0].tolist()
         if shorter:
             after = self.runs.restarts["length"]
             given_back = [self.runs.where[r, after[r] : before[r]] for r in shorter]

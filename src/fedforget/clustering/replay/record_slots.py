@@ -208,7 +208,7 @@ class RecordSlots:
         count_large(self.points.values, goes, self._lowest_large, lost)
         self._large -= lost
         # Values of a feature that has the lowest exponent may all be small.
-        bare = np.flatnonzero((self._large == 0) & ~self._is_zero)
+        bare = ((self._large == 0) & ~self._is_zero).nonzero()[0]
         if len(bare):
             bare = bare[self.points.values[np.ix_(goes, bare)].any(axis=0)]
         if len(bare):
