@@ -13,11 +13,25 @@ from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from llvmlite.binding import get_host_cpu_features
+from numba.core import cgutils, config, types
 from numba.np.arrayobj import make_array
 
 VECTOR = 64
 """Bytes of a vector."""
+
+
+def has_long_registers() -> bool:
+    """Whether kernels are compiled for a processor whose registers hold whole vectors.
+
+    Others split each vector, and have half as many registers.
+    """
+    # As numba does: where none are named, those of this machine.
+    named: str | None = getattr(config, "CPU_FEATURES", None)
+    if named is None:
+        return bool(get_host_cpu_features().get("avx512f"))
+    return "+avx512f" in named.split(",")
+
 
 _WORD, _INT = ir.IntType(64), ir.IntType(32)
 _REAL = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}

@@ -10,12 +10,12 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from fedforget.clustering.kernels.memory import fetch_row
-from fedforget.clustering.kernels.vectors import VectorCode
+from fedforget.clustering.kernels.vectors import VectorCode, has_long_registers
 from fedforget.clustering.replay.arithmetic import fill
 from fedforget.clustering.replay.state import FEATURES_AT_ONCE, LANES, SLOT_BLOCK
 from fedforget.compilation import helper, inlined, kernel
 
-VECTORS_AT_ONCE = 4
+VECTORS_AT_ONCE = 4 if has_long_registers() else 2
 ANCHORS_AT_ONCE = 2
 """So many vectors of points meet so many anchors at once: their sums fit into registers."""
 
