@@ -3,9 +3,10 @@
 Fits: ``fedforget.KMeans`` and scikit-learn's, one start each, the same tolerance, taking turns over
 several seeds.  Ours records in its fit all that a later ``forget`` needs.  Removals: random records
 one after the other, each timed with reading ``cluster_centers_``, against scikit-learn's fit on
-what is left.  Batches: 1,000 records at once, against the same and against our own fit.  Losses:
-the mean over many seeds.  Greedy seeding, the default of both, is compared
-with scikit-learn's default, and plain seeding with its Lloyd's iteration from plain seeds.
+what is left.  Batches: 1,000 records at once, against the same and against our own fit; one after
+the other, and in turns with scikit-learn's fits.  Losses: the mean over many seeds.  Greedy
+seeding, the default of both, is compared with scikit-learn's default, and plain seeding with its
+Lloyd's iteration from plain seeds.
 
 Data are those of ``benchmarks/replay.py`` without their clients, and overlapping blobs.  Name some
 sets to run these alone; ``--quick`` leaves out what takes minutes.
@@ -28,6 +29,7 @@ from sklearn.cluster import kmeans_plusplus
 
 import figures
 from fedforget import KMeans
+from fedforget.arrays import Ints
 from fedforget.warmup import warm_up
 
 REMOVALS = 200
@@ -230,39 +232,47 @@ def compare(chosen: list[Case]) -> None:
 # -- more records, and many at once ----------------------------------------------------------------
 
 
-def batches(case: Case, model: KMeans, gone: np.ndarray, seed: int) -> list[tuple[float, float]]:
+def batches(
+    case: Case, model: KMeans, gone: Ints, seed: int, *, in_turns: bool = False
+) -> list[tuple[float, float]]:
     """Successive batches: seconds of each, and of scikit-learn's fit on what it leaves.
 
-    ``gone`` are the records that the model has forgotten before.
+    ``gone`` are the records that the model has forgotten before.  As single removals do, batches
+    follow each other, and so do the fits.  Or both sides take turns: then each finds the
+    processor's caches full of what the other has used.
     """
     n = len(case.X)
     order = np.random.default_rng(seed).permutation(np.setdiff1d(np.arange(n), gone))
-    found = []
-    for begin in range(0, BATCHES * BATCH_SIZE, BATCH_SIZE):
-        end = begin + BATCH_SIZE
+    ends = [(number + 1) * BATCH_SIZE for number in range(BATCHES)]
 
-        def remove(batch: np.ndarray = order[begin:end]) -> None:
-            model.forget(batch)
+    def remove(end: int) -> float:
+        def change() -> None:
+            model.forget(order[end - BATCH_SIZE : end])
             assert len(model.cluster_centers_)
 
-        _, seconds = common.timed(remove)
+        return common.timed(change)[1]
+
+    def fit(end: int) -> float:
         rest = case.X[np.sort(order[end:])]
-        _, others = common.timed(partial(theirs, rest, case.n_clusters, seed))
-        found.append((seconds, others))
-    return found
+        return common.timed(partial(theirs, rest, case.n_clusters, seed))[1]
+
+    if in_turns:
+        return [(remove(end), fit(end)) for end in ends]
+    ours = [remove(end) for end in ends]
+    return list(zip(ours, [fit(end) for end in ends], strict=True))
 
 
 def scale(quick: bool) -> None:
     """One distribution, more and more records."""
     rows = common.table("blobs × 20, K = 10: one removal, and a batch of 1,000",
         "records", "one removal", "batch", "our fit", "our fit / batch",
-        "scikit-learn's fit on the rest", "speed-up", "target",
+        "scikit-learn's fit on the rest", "speed-up", "target", "in turns",
     )  # fmt: skip
     sizes = (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000)
     medians = []
     for n in sizes:
         case = Case("", "", blobs(n), 10)
-        fits, single, many = [], [], []
+        fits, single, many, turns = [], [], [], []
         gone = np.random.default_rng(1).permutation(n)[: WARM_UP + 50]
         # Trajectories differ in length from seed to seed.
         for seed in range(3):
@@ -270,13 +280,17 @@ def scale(quick: bool) -> None:
             fits.append(seconds)
             single += removals(model, n, 50)[0]
             many += batches(case, model, gone, 2 + seed)
+            again = ours(case, seed)
+            turns += batches(case, again, np.empty(0, dtype=np.int64), 2 + seed, in_turns=True)
         medians.append(float(np.median(single)))
         fit = float(np.median(fits))
         batch, rest = np.median(many, axis=0).tolist()
+        in_turns, rest_in_turns = np.median(turns, axis=0).tolist()
         figures.record(
             f"blobs {n:,}",
             removal_seconds=medians[-1],
             batch_speed_up=rest / batch,
+            batch_in_turns=rest_in_turns / in_turns,
             batch_over_own_fit=fit / batch,
         )
         rows.add_row(
@@ -288,6 +302,7 @@ def scale(quick: bool) -> None:
             common.milliseconds(rest),
             f"{rest / batch:.1f}×",
             common.verdict(rest / batch, BATCH),
+            f"{rest_in_turns / in_turns:.1f}×",
         )
     common.console.print(rows)
     slope = float(np.polyfit(np.log(sizes), np.log(medians), 1)[0])

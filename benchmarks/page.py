@@ -233,6 +233,7 @@ def more_records(run: Run) -> str:
             "blobs",
             "one removal",
             "a batch of 1,000, against scikit-learn's fit",
+            "in turns with it",
             "against our own fit",
         ],
         [
@@ -240,6 +241,7 @@ def more_records(run: Run) -> str:
                 f"{label} records",
                 run.show("lloyd", name, "removal_seconds", short),
                 run.show("lloyd", name, "batch_speed_up", faster),
+                run.show("lloyd", name, "batch_in_turns", faster),
                 run.show("lloyd", name, "batch_over_own_fit", faster),
             ]
             for name, label in sizes.items()

@@ -14,7 +14,10 @@ from fedforget import warmup
 from fedforget.compilation import KERNELS
 from fedforget.warmup import values_of, warm_up
 
-FUSED = re.compile(r"\bv?fn?m(add|sub|la|ls)\w*|llvm\.(fma|fmuladd)")
+FUSED = re.compile(r"\b(?:v?fn?m(?:add|sub|la|ls)\w*|llvm\.(?:fma|fmuladd)).*")
+IN_SINGLE_PRECISION = re.compile(r"\w+ps\b|.*\.4s\b")
+ESTIMATING = {"replay_by_margins"}
+"""Kernels that may fuse estimates in single precision, whose errors have bounds."""
 
 
 def assembly_of(compiled: Any) -> str:
@@ -51,7 +54,11 @@ def test_no_kernel_contains_a_fused_multiply_add(kernels: list[Any]) -> None:
         for compiled in one.overloads.values():
             assembly = assembly_of(compiled)
             assert len(assembly) > 300
-            assert not FUSED.search(assembly), one.py_func.__qualname__
+            name = one.py_func.__qualname__
+            fused = FUSED.findall(assembly)
+            if name in ESTIMATING:
+                fused = [line for line in fused if not IN_SINGLE_PRECISION.match(line)]
+            assert not fused, name
             products += bool(re.search(r"\bv?mulp[ds]\b|\bfmul\b", assembly))
     assert products > 5, "hardly any kernel multiplies vectors: was the right code looked at?"
 

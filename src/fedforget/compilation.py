@@ -1,8 +1,9 @@
 """How this package compiles its kernels with numba.
 
-All of them are strictly IEEE (no fused multiply-add, and no fast-math except in what
-:func:`reordering_helper` says), release the interpreter's lock and are kept on disk
-(:mod:`fedforget.kernel_cache`).  A kernel may call helpers from any module.
+All of them are strictly IEEE (no fast-math except in what :func:`reordering_helper` says, no fused
+multiply-add except in the estimates of :mod:`fedforget.clustering.replay.lanes`), release the
+interpreter's lock and are kept on disk (:mod:`fedforget.kernel_cache`).  A kernel may call helpers
+from any module.
 """
 
 from __future__ import annotations

@@ -304,7 +304,8 @@ def check_margins(server: ReplayingServer) -> int:
 
 def exact_distance(point: np.ndarray, sums: np.ndarray, origin: np.ndarray) -> Fraction:
     """The squared distance of a point to the mean of a cluster, without any rounding."""
-    *coordinates, weight = sums.tolist()
+    # Behind the coordinates, the width of sums may leave columns that are not used.
+    coordinates, weight = sums[: len(origin)].tolist(), int(sums[-1])
     mean = [Fraction(c, weight) + o for c, o in zip(coordinates, origin.tolist(), strict=True)]
     return sum((Fraction(x) - m) ** 2 for x, m in zip(point.tolist(), mean, strict=True))
 

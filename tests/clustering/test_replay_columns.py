@@ -37,7 +37,7 @@ def check_columns(server: ReplayingServer) -> int:
             assert (basis == rows.labels[where[t - 1]][order]).all()
             centres = rows.centres[where[t]] - replay.points.origin
             filled = sums[:, -1] > 0
-            centres[filled] = sums[filled, :-1] / sums[filled, -1:]
+            centres[filled] = sums[filled, : points.shape[1]] / sums[filled, -1:]
             truly = (centres**2).sum(axis=1)[:, None] - 2.0 * centres @ points.T
             off = np.abs(columns.columns[number][:, order] - truly).max(axis=1)
             # The error of this comparison itself is far below that of single precision.

@@ -144,7 +144,7 @@ def _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, count
             potentials[number, :] = 0
             if whose[number] == drawn[number]:
                 # Read from end to end, distances come from memory ahead of their turn.
-                count_nearer(apart[number], rate, coarse, 1, potentials[number])
+                count_nearer(apart[number, :n], rate, coarse, 1, potentials[number])
             else:
                 any_unknown = True
     for first in range(0, tiles.shape[0] if any_unknown else 0, TILES):

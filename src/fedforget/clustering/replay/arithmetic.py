@@ -188,9 +188,7 @@ def steps_of(code: VectorCode, arguments: Any, c: Any, lanes: int) -> Any:
     value = code.load(code.entry(0, arguments[1], c), lanes)
     rounder = code.load(code.entry(2, c), lanes)
     whole = ir.VectorType(ir.IntType(64), lanes)
-    lifted, zero = (
-        builder.bitcast(one, whole) for one in (builder.fadd(value, rounder), rounder)
-    )
+    lifted, zero = (builder.bitcast(one, whole) for one in (builder.fadd(value, rounder), rounder))
     return builder.sub(lifted, zero)
 
 
