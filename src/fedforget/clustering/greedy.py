@@ -66,7 +66,7 @@ class Track:
     distances, known : squared distances of all records to the candidates of each step, and to
         which rows they are (-1: to none); room for one step where they are not kept.
     early, draws, n_early : of each race the rows whose clocks have the lowest numbers from 0 to 1,
-        these numbers, and how many there are (-1: they are still to be found).
+        these numbers, and how many there are (-1: they are still to be found, or there is no room).
     """
 
     tiles: Floats
@@ -98,7 +98,12 @@ class Track:
         return tuple(part.reshape(self.known.size, *part.shape[2:]) for part in parts)
 
     def know_nothing(self) -> None:
-        """Forget what is known of all races."""
+        """Forget what is known of all races, and overwrite it: records may go before the next."""
+        if (self.known >= 0).any():
+            self.distances.fill(0.0)
+        if (self.n_early > 0).any():
+            self.early.fill(0)
+            self.draws.fill(0.0)
         self.known.fill(-1)
         self.n_early.fill(-1)
 
@@ -169,7 +174,8 @@ def run_on(
         won = _settle_tie(keys, rate, stream + step + (tied << CANDIDATE_BITS), smallest_id)
         drawn.rows[step, tied], drawn.scores[step, tied] = won
         drawn.totals[step, tied] = kernels.TO_MEASURE
-    drawn.rows[step:] = -1
+    gone_rate.fill(0.0)
+    drawn.rows[step:], drawn.scores[step:], drawn.totals[step:] = -1, np.inf, 0
     seeds = np.arange(step), drawn.chosen[:step]
     race.rows, race.scores = drawn.rows[seeds].tolist(), drawn.scores[seeds].tolist()
     return race

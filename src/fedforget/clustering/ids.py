@@ -186,7 +186,7 @@ class IdIndex:
 
     def put(self, keys: Keys, handles: Ints) -> Flags:
         """Set handles; returns which keys were new (of equal keys, the first is)."""
-        if not len(handles):
+        if not len(handles):  # As with most removals, which need not know the kernel.
             return np.empty(0, dtype=np.bool_)
         self._reserve(self._count + len(keys.low))
         fresh = np.empty(len(keys.low), dtype=np.bool_)

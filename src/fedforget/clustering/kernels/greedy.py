@@ -85,6 +85,7 @@ def draw_steps(
                     keys0, keys1, counter, rate, largest, *listed, n_early[at, number]
                 )
                 if ties > 1:
+                    taken[:] = 0.0
                     return step, number
                 drawn[number] = row
                 scores[step, number] = score
@@ -131,6 +132,13 @@ def draw_steps(
         step += 1
     # They were distances of records that have gone.
     taken[:] = 0.0
+    if not are_kept:
+        # Nobody would know whose these are when a record goes.
+        distances[:] = 0.0
+        known[:] = -1
+        n_early[:] = -1
+        early[:] = 0
+        draws[:] = 0.0
     return step, -1
 
 
@@ -215,10 +223,19 @@ def _gather_early(keys0, keys1, weights, counter, early, draws, block):
             for i in range(FEW if hits > 0 else 0):
                 if some[i] <= limit and weights[begin + first + i] > 0:
                     if found == early.shape[0]:
+                        _clear(early, draws, 0)
                         return -1
                     early[found], draws[found] = begin + first + i, some[i]
                     found += 1
+    _clear(early, draws, found)
     return found
+
+
+@inlined
+def _clear(early, draws, first):
+    """Overwrite what a list holds from a place on.  OUT: early, draws."""
+    for k in range(first, early.shape[0]):
+        early[k], draws[k] = 0, 0.0
 
 
 @helper
@@ -286,7 +303,7 @@ def clear_rows(
     """Overwrite all that is known of some rows, which are in order.
 
     ``distances``, ``known`` and what is known of early rows are those of all races; ``are_clear``
-    says that the distances of these rows to candidates that are there are overwritten already.
+    says that the race has overwritten these rows' distances already.
     OUT: tiles, keys0, keys1, distances, known, early, draws, n_early.  Working memory: is_gone,
     which is False everywhere before and after.
     """
@@ -337,8 +354,7 @@ def _drop_early(early, draws, n_early, is_gone):
         if not is_gone[early[k]]:
             early[left], draws[left] = early[k], draws[k]
             left += 1
-    for k in range(left, n_early):
-        early[k], draws[k] = 0, 0.0
+    _clear(early, draws, left)
     return min(left, n_early)
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.clustering.kernels.memory import fetch_entry
+from fedforget.clustering.kernels.memory import AHEAD, fetch_entry
 from fedforget.compilation import helper, kernel
-
-AHEAD = 16
-"""Keys are scattered over the table: so many ahead, an entry is asked for from memory."""
 
 
 @helper

@@ -14,6 +14,9 @@ from fedforget.compilation import helper
 LINE = 64
 """Bytes of a cache line."""
 
+AHEAD = 16
+"""Of many places that are scattered, each is asked for so many before its turn."""
+
 
 @intrinsic
 def fetch_entry(typing_context: Any, numbers: Any, place: Any) -> Any:

@@ -8,6 +8,7 @@ one exception says so.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -124,8 +125,11 @@ class VectorCode:
 
     def load(self, place: Any, count: int | None = None) -> Any:
         """The vector that begins at an address, whole or of so many numbers."""
-        kind = ir.VectorType(place.type.pointee, count or self.lanes)
-        return self.builder.load(self.builder.bitcast(place, kind.as_pointer()), align=4)
+        number = place.type.pointee
+        kind = ir.VectorType(number, count or self.lanes)
+        # Integers may be short; of other numbers, four bytes are enough to ask for.
+        align = min(4, number.width // 8) if isinstance(number, ir.IntType) else 4
+        return self.builder.load(self.builder.bitcast(place, kind.as_pointer()), align=align)
 
     def store(self, vector: Any, place: Any) -> None:
         address = self.builder.bitcast(place, vector.type.as_pointer())
@@ -151,6 +155,11 @@ class VectorCode:
 
     def lower(self, one: Any, two: Any) -> Any:
         return self.builder.select(self.builder.fcmp_ordered("<", one, two), one, two)
+
+    def bits(self, hits: Any) -> Any:
+        """The answers of a comparison as one word, of as many bits; the first is the lowest."""
+        word = self.builder.bitcast(hits, ir.IntType(hits.type.count))
+        return word if sys.byteorder == "little" else self.builder.bitreverse(word)
 
     def root(self, vector: Any) -> Any:
         return self.builder.call(self._routine("sqrt", 1), [vector])

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.kernels.vectors import VectorCode
+from fedforget.clustering.replay.state import BORDER_BLOCK
 from fedforget.compilation import helper, inlined
 
 SINGLE = 2.0**-23
@@ -22,9 +21,6 @@ SINGLE = 2.0**-23
 
 UNDERFLOW = 2.0**-130
 """More than the errors of tiny numbers in single precision, whose last bit is worth 2^-149."""
-
-_BLOCK = 32
-"""Numbers that are compared at once; a word has a bit for each."""
 
 
 @intrinsic
@@ -40,11 +36,13 @@ def lowest_bit(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def at_most(typing_context: Any, numbers: Any, begin: Any, bound: Any) -> Any:
-    """Which of the 32 numbers from ``begin`` on are at most the bound: a bit for each of them."""
+    """Which numbers of the block that begins there are at most the bound: a bit for each."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one = _BlockCode(context, builder, signature, arguments)
-        return one.bits(builder.fcmp_ordered("<=", one.block(0, arguments[1]), one.everywhere(2)))
+        code = VectorCode(types.float32, context, builder, signature, arguments)
+        block = code.load(code.entry(0, arguments[1]), BORDER_BLOCK)
+        bound = code.everywhere(arguments[2], BORDER_BLOCK)
+        return code.bits(builder.fcmp_ordered("<=", block, bound))
 
     return types.uint32(numbers, types.int64, types.float32), generate
 
@@ -54,52 +52,25 @@ def in_doubt(
     typing_context: Any, margins: Any, nearest: Any, labels: Any, begin: Any, bound: Any,
     lowest: Any,
 ) -> Any:  # fmt: skip
-    """Of 32 points from ``begin`` on, a bit for each whose label may have changed.
+    """Of the block of points that begins there, a bit for each whose label may have changed.
 
     Its margin is at most the bound; or it has a label, at least ``lowest``, and another is nearest.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one = _BlockCode(context, builder, signature, arguments)
-        margins, nearest, labels = (one.block(number, arguments[3]) for number in range(3))
-        is_close = builder.fcmp_ordered("<=", margins, one.everywhere(4))
-        has_label = builder.icmp_signed(">=", labels, one.everywhere(5))
+        code = VectorCode(types.float32, context, builder, signature, arguments)
+        begin = arguments[3]
+        margins, nearest, labels = (
+            code.load(code.entry(number, begin), BORDER_BLOCK) for number in range(3)
+        )
+        bound, lowest = (code.everywhere(one, BORDER_BLOCK) for one in arguments[4:])
+        is_close = builder.fcmp_ordered("<=", margins, bound)
         is_other = builder.icmp_signed("!=", builder.sext(labels, nearest.type), nearest)
-        return one.bits(builder.or_(is_close, builder.and_(is_other, has_label)))
+        has_label = builder.icmp_signed(">=", labels, lowest)
+        return code.bits(builder.or_(is_close, builder.and_(is_other, has_label)))
 
     single, half = types.float32, types.int16
     return types.uint32(margins, nearest, labels, types.int64, single, half), generate
-
-
-class _BlockCode:
-    """Code about 32 numbers at once, for intrinsics whose arguments are arrays and numbers."""
-
-    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
-        self._context, self._builder = context, builder
-        self._kinds, self._arguments = signature.args, arguments
-
-    def block(self, number: int, begin: Any) -> Any:
-        """The numbers of an array, from ``begin`` on."""
-        array = make_array(self._kinds[number])(
-            self._context, self._builder, self._arguments[number]
-        )
-        first = self._builder.gep(array.data, [begin])
-        kind = ir.VectorType(first.type.pointee, _BLOCK)
-        size = self._kinds[number].dtype.bitwidth // 8
-        return self._builder.load(self._builder.bitcast(first, kind.as_pointer()), align=size)
-
-    def everywhere(self, number: int) -> Any:
-        """The same number, so many times."""
-        value = self._arguments[number]
-        none = ir.Constant(ir.VectorType(value.type, _BLOCK), ir.Undefined)
-        one = self._builder.insert_element(none, value, ir.Constant(ir.IntType(32), 0))
-        order = ir.Constant(ir.VectorType(ir.IntType(32), _BLOCK), [0] * _BLOCK)
-        return self._builder.shuffle_vector(one, one, order)
-
-    def bits(self, hits: Any) -> Any:
-        """One word; the first number has the lowest bit."""
-        word = self._builder.bitcast(hits, ir.IntType(_BLOCK))
-        return word if sys.byteorder == "little" else self._builder.bitreverse(word)
 
 
 @helper

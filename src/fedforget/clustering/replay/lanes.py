@@ -26,7 +26,8 @@ def gather(coordinates, slots, begin, tile):
 
     Whole groups of features are read, so behind the last coordinate there has to be room for one.
     Points are scattered: those of the next block are asked for from memory.
-    OUT: tile, feature by feature, up to a whole group; in its last row the squared lengths.
+    OUT: tile, feature by feature; then, up to a whole group, what stands behind the coordinates; in
+    its last row the squared lengths.
     """
     for j in range(0, SLOT_BLOCK, LANES):
         for later in range(begin + SLOT_BLOCK + j, begin + SLOT_BLOCK + j + LANES):
@@ -59,8 +60,12 @@ def leave(turned, slot):
 def put_all_beside(coordinates, slots, weights, turned):
     """Put all slots side by side; where the weight is 0, there is no point.  OUT: turned."""
     for slot in range(weights.shape[0]):
+        tile = turned[slot // SLOT_BLOCK]
         if slot % SLOT_BLOCK == 0:
-            gather(coordinates, slots, slot, turned[slot // SLOT_BLOCK])
+            gather(coordinates, slots, slot, tile)
+            # Behind a point's coordinates stand those of the next one.
+            for c in range(coordinates.shape[1], tile.shape[0] - 1):
+                fill(tile[c], np.float32(0.0))
         if weights[slot] == 0:
             leave(turned, slot)
 

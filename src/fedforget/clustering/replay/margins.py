@@ -98,7 +98,7 @@ def begin_by_margins(points, rows, margins, scratch, where, t, is_first, turn):
 
 
 @helper
-def _copy_border(margins, above, row):
+def _copy_margins(margins, above, row):
     """Let a row have the margins of the row above, and its list.  OUT: margins."""
     listed = _whole_blocks(margins.rows[row].listed)
     copy(margins.reserves[above], margins.reserves[row])
@@ -173,7 +173,7 @@ def assign_by_margins(points, rows, margins, scratch, changed, above, row, t, is
                 note(scratch, touched, slot, np.int64(labels[slot]), changed[c, AFTER])
     if not is_first and most + next_ < kept.cut and kept.debt <= kept.price:
         if not is_old:
-            _copy_border(margins, above, row)
+            _copy_margins(margins, above, row)
         # Where no centre has moved, labels stand.  One that is back at its anchor has moved.
         if any_moved:
             _settle_border(points, rows, margins, scratch, row, most, next_, moved, turn)

@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.lattice import SQUARE_BITS, add_moment, join_squares
-from fedforget.clustering.kernels.memory import fetch_row
+from fedforget.clustering.kernels.memory import AHEAD, fetch_row
 from fedforget.clustering.kernels.race import SCREEN
 from fedforget.clustering.kernels.vectors import VectorCode
 from fedforget.clustering.replay.arithmetic import coordinate, locate, steps_of
@@ -22,9 +22,6 @@ _points = part_of(Points)
 
 SQUARES_AT_ONCE = 1024
 """So many squares are added up in parts before these are joined."""
-
-AHEAD = 16
-"""Points that change are scattered: so many ahead, a point is asked for from memory."""
 
 MOST_PAIRS = 1024
 """Pairs of points that come and go up to which each looks for its nearest."""

@@ -2,8 +2,8 @@
 
 Between two races most records stay where they are, and most candidates win again.  So the records
 stay turned in tiles, and their distances to the candidates of each step are kept: a race that is
-run again then measures the distances to new candidates alone.  So are the records whose clocks are
-early in each race: hardly anybody else can win.
+run again then measures the distances to new candidates alone.  Also kept is which records have
+early clocks in each race: hardly anybody else can win.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ LANES = 16
 """Points side by side in a vector."""
 
 FEATURES_AT_ONCE = 4
-"""Features of a point that are put there together."""
+"""Features of a point that are put side by side together."""
 
 BORDER_BLOCK = 32
 """Lists of points close to a border between clusters come in blocks of so many."""

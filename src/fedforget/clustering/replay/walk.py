@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedforget.clustering.kernels.distance import squared_distance
-from fedforget.clustering.kernels.memory import fetch_row
+from fedforget.clustering.kernels.memory import AHEAD, fetch_row
 from fedforget.clustering.replay.arithmetic import (
     copy,
     fill,
@@ -70,10 +70,6 @@ CHANGE, SETTLE = 1, 2
 
 OTHERS = 4
 """Only restarts that are not ready are walked; the others have followed the change before."""
-
-
-AHEAD = 16
-"""Moves are scattered over all points: so many ahead, a point is asked for from memory."""
 
 
 class Strategy(NamedTuple):
