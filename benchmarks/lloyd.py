@@ -264,9 +264,9 @@ def batches(
 
 def scale(quick: bool) -> None:
     """One distribution, more and more records."""
-    rows = common.table("blobs × 20, K = 10: one removal, and a batch of 1,000",
+    rows = common.table("blobs × 20, K = 10: one removal, a batch of 1,000, scikit-learn's fit on the rest",
         "records", "one removal", "batch", "our fit", "our fit / batch",
-        "scikit-learn's fit on the rest", "speed-up", "target", "in turns",
+        "fit on the rest", "speed-up", "target", "in turns",
     )  # fmt: skip
     sizes = (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000)
     medians = []
@@ -281,7 +281,8 @@ def scale(quick: bool) -> None:
             single += removals(model, n, 50)[0]
             many += batches(case, model, gone, 2 + seed)
             again = ours(case, seed)
-            turns += batches(case, again, np.empty(0, dtype=np.int64), 2 + seed, in_turns=True)
+            removals(again, n, 50)
+            turns += batches(case, again, gone, 2 + seed, in_turns=True)
         medians.append(float(np.median(single)))
         fit = float(np.median(fits))
         batch, rest = np.median(many, axis=0).tolist()

@@ -20,6 +20,7 @@ import numpy as np
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
+from fedforget.clustering.large_pages import zeros_of
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Candidates, Race, new_race, run_race, winner_of
 
@@ -85,7 +86,7 @@ class Track:
         return cls(
             tiles,
             keys,
-            np.zeros((*races, width)),
+            zeros_of((*races, width)),
             np.full(races, -1),
             np.zeros((*races, room), dtype=np.int32),
             np.zeros((*races, room)),
