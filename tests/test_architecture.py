@@ -47,7 +47,7 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 CLUSTERING = [
-    {"kernels", "siphash", "rounding", "large_pages"},
+    {"kernels", "siphash", "rounding"},
     {"prf"},
     {"distance"},
     {"ids", "race", "losses", "histogram", "choosing", "matching"},

@@ -16,7 +16,6 @@ import numpy as np
 
 from fedforget.arrays import Floats, Ints, Labels, Singles
 from fedforget.clustering import kernels
-from fedforget.clustering.large_pages import zeros_of
 
 _UNIT = 2.0**-24
 _CHUNK_BYTES = 2 << 20
@@ -125,8 +124,9 @@ class Rows:
         """The rows in the second layout."""
         if self._tiles is None:
             n, d = self.values.shape
+            tiles = np.empty((-(-n // kernels.TILE), d, kernels.TILE))
             # Places behind the last row are measured, too, though nobody reads what comes of it.
-            tiles = zeros_of((-(-n // kernels.TILE), d, kernels.TILE))
+            tiles[-1:] = 0.0
             kernels.turn(self.values, tiles)
             # Only now: another thread may be here, too.
             self._tiles = tiles

@@ -20,7 +20,6 @@ import numpy as np
 from fedforget.arrays import Floats, Ints, Labels
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
-from fedforget.clustering.large_pages import zeros_of
 from fedforget.clustering.prf import Keys
 from fedforget.clustering.race import Candidates, Race, new_race, run_race, winner_of
 
@@ -86,7 +85,7 @@ class Track:
         return cls(
             tiles,
             keys,
-            zeros_of((*races, width)),
+            np.zeros((*races, width)),
             np.full(races, -1),
             np.zeros((*races, room), dtype=np.int32),
             np.zeros((*races, room)),

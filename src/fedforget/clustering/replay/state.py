@@ -8,15 +8,18 @@ at all means a single record, whose fields a kernel reads and writes by name.
 from __future__ import annotations
 
 import math
+import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 
 from fedforget.clustering.kernels.memory import LINE
-from fedforget.clustering.large_pages import LARGE, zeros
 
+UInt8s = npt.NDArray[np.uint8]
 Part = TypeVar("Part", bound=tuple[Any, ...])
 
 SLOT_BLOCK = 64
@@ -480,35 +483,34 @@ def nbytes(part: type, sizes: Sizes, *, along: str = "") -> int:
     )
 
 
+_LARGE = 4 << 20
+
+
+def _zeros(size: int) -> UInt8s:
+    """Zeros, for which memory is taken when they are written to.
+
+    Large ones ask for large pages, where the system has these: getting memory page by page takes
+    longer than filling it.
+    """
+    if size < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(size, dtype=np.uint8)
+    memory = mmap.mmap(-1, size)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
 def allocate(part: type[Part], sizes: Sizes) -> Part:
     """Make the arrays of a part, filled with zeros.
 
     Each begins with a cache line, as its rows then do, and has a line behind its end, which may be
-    read.  Memory that is never written to is never taken.  Arrays without rows are written to from
-    end to end: small ones share their pages.
+    read.  Memory that is never written to is never taken.
     """
-    shapes = {name: _shape(spec, sizes) for name, spec in specs(part).items()}
-    room = {name: _room(spec, shapes[name]) for name, spec in specs(part).items()}
-    alone = {
-        name for name, spec in specs(part).items() if "rows" in spec.shape or room[name] >= LARGE
-    }
-    together = zeros(LINE + sum(room[name] for name in room.keys() - alone))
-    end = -together.ctypes.data % LINE
     arrays = {}
     for name, spec in specs(part).items():
-        if name in alone:
-            size = LINE + room[name]
-            # Of small ones that have rows, little may be written to.
-            buffer = zeros(size) if size >= LARGE else np.zeros(size, dtype=np.uint8)
-            begin = -buffer.ctypes.data % LINE
-        else:
-            buffer, begin = together, end
-            end += room[name]
-        size = math.prod(shapes[name]) * spec.dtype.itemsize
-        arrays[name] = buffer[begin : begin + size].view(spec.dtype).reshape(shapes[name])
+        shape = _shape(spec, sizes)
+        size = math.prod(shape) * spec.dtype.itemsize
+        buffer = _zeros(size + 2 * LINE)
+        begin = -buffer.ctypes.data % LINE
+        arrays[name] = buffer[begin : begin + size].view(spec.dtype).reshape(shape)
     return part(**arrays)
-
-
-def _room(spec: Spec, shape: tuple[int, ...]) -> int:
-    """Bytes of an array in whole cache lines, and one more."""
-    return (-(-math.prod(shape) * spec.dtype.itemsize // LINE) + 1) * LINE
