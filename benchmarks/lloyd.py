@@ -264,7 +264,8 @@ def batches(
 
 def scale(quick: bool) -> None:
     """One distribution, more and more records."""
-    rows = common.table("blobs × 20, K = 10: a removal, a batch of 1,000, scikit-learn's fit on the rest",
+    rows = common.table(
+        "blobs × 20, K = 10: one removal, a batch of 1,000, and scikit-learn's fit on the rest",
         "records", "one removal", "batch", "our fit", "our fit / batch",
         "fit on the rest", "speed-up", "target", "in turns",
     )  # fmt: skip
