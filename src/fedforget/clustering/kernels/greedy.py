@@ -156,15 +156,18 @@ def _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, count
             else:
                 any_unknown = True
     for first in range(0, tiles.shape[0] if any_unknown else 0, TILES):
+        last = min(first + TILES, tiles.shape[0])
+        for tile in range(first, last):
+            # A tile meets all candidates while the processor has it close at hand.
+            for number in range(drawn.shape[0]):
+                if counts[number] and whose[number] != drawn[number]:
+                    some = apart[number, tile * TILE : (tile + 1) * TILE]
+                    tile_distances(tiles[tile], places[number], some)
+        begin, end = first * TILE, min(n, last * TILE)
         for number in range(drawn.shape[0]):
-            if not counts[number] or whose[number] == drawn[number]:
-                continue
-            for tile in range(first, min(first + TILES, tiles.shape[0])):
-                some = apart[number, tile * TILE : (tile + 1) * TILE]
-                tile_distances(tiles[tile], places[number], some)
-            begin, end = first * TILE, min(n, (first + TILES) * TILE)
-            some = apart[number, begin:end]
-            count_nearer(some, rate[begin:end], coarse, 1, potentials[number])
+            if counts[number] and whose[number] != drawn[number]:
+                some = apart[number, begin:end]
+                count_nearer(some, rate[begin:end], coarse, 1, potentials[number])
     for number in range(drawn.shape[0]):
         if counts[number]:
             whose[number] = drawn[number]
