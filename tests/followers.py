@@ -71,6 +71,15 @@ class Follower:
         return bits(self.model) == bits(full_run(self.server, self.aggregate))
 
 
+def make_follower(rng: np.random.Generator, **options: int) -> Follower:
+    """A server with six restarts, whose 200 points are random."""
+    aggregate = Histogram.of(rng.integers(0, 30, (200, 3)), rng.integers(1, 9, 200))
+    server = ReplayingServer(
+        source_of("weighted", 29, 3), 5, n_init=6, max_iter=300, tol=0.0, **options
+    )
+    return Follower(server, aggregate)
+
+
 def random_change(
     rng: np.random.Generator, follower: Follower, top: int, most: int, largest: int = 10**9
 ) -> None:

@@ -91,6 +91,11 @@ class Report:
                     "1 restart" if self.work.restarts == 1 else f"{self.work.restarts} restarts"
                 )
                 parts.append(f"{restarts} run in full")
+            if self.work.unkept:
+                iterations = (
+                    "1 iteration" if self.work.unkept == 1 else f"{self.work.unkept} iterations"
+                )
+                parts.append(f"{iterations} not kept within the memory limit, and run again")
         if self.traffic is not None:
             most = max(size for party, size in self.traffic.sent.items() if party != "server")
             parts.append(f"secure sum: {most} bytes sent by a client at most")

@@ -19,6 +19,7 @@ from fedforget.clustering.replay import ReplayingServer
 from followers import (
     KEPT_BY_SERVERS,
     Follower,
+    make_follower,
     random_change,
     replace_points,
     rows_keep,
@@ -351,14 +352,6 @@ def test_work_counts_points_and_not_empty_slots() -> None:
 
 
 # -- the cache is only a cache ---------------------------------------------------------------------
-
-
-def make_follower(rng: np.random.Generator, **options: int) -> Follower:
-    aggregate = Histogram.of(rng.integers(0, 30, (200, 3)), rng.integers(1, 9, 200))
-    server = ReplayingServer(
-        source_of("weighted", 29, 3), 5, n_init=6, max_iter=300, tol=0.0, **options
-    )
-    return Follower(server, aggregate)
 
 
 def test_dropping_the_cache_at_any_moment_changes_nothing(rng: np.random.Generator) -> None:

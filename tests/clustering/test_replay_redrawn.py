@@ -23,9 +23,9 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     replayed = Replay._replay
 
-    def spied(self: Replay, *arguments: object) -> None:
+    def spied(self: Replay, *arguments: object, **options: object) -> None:
         found.extend(np.flatnonzero(self.runs.restarts["status"] == STANDS).tolist())
-        replayed(self, *arguments)
+        replayed(self, *arguments, **options)
 
     monkeypatch.setattr(Replay, "_replay", spied)
     return found

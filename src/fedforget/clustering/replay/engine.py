@@ -55,6 +55,12 @@ MOST_CLUSTERS = 1 << 15
 WORTH_A_THREAD = 1 << 20
 """Slots times features times clusters from which threads take less time than they cost."""
 
+NO_BOUND = np.iinfo(np.int64).max
+"""The most rows of a restart that has to keep all of its rows, or none."""
+
+FEWEST_ROWS = 3
+"""A restart that keeps so many rows or more can be walked: the first one, and the last two."""
+
 _BATCH = 512
 _ROWS_PER_RESTART = 16
 _NOTHING = np.empty((0, CHANGE_COLUMNS), dtype=np.int64)
@@ -73,12 +79,15 @@ class Work:
     distances : how many distances were computed.
     full_distances : how many the assignments of a full run compute.
     restarts : how many restarts had to be run in full.
+    unkept : how many iterations of the others are not kept, as there is no room for them: they are
+        run again with each change.
     """
 
     points: int = 0
     distances: int = 0
     full_distances: int = 0
     restarts: int = 0
+    unkept: int = 0
 
 
 @dataclass(frozen=True)
@@ -246,6 +255,9 @@ class Replay(Generic[Draws, Result]):
         self.runs.pool["free"] = rows
         self.runs.restarts["status"] = ABSENT
         self.runs.losses["stale"] = True
+        # Margins alone know what they are about without the rows before.
+        keeps_few = self.margins is not None and sizes.longest >= FEWEST_ROWS
+        self.runs.most[:] = sizes.longest if keeps_few else NO_BOUND
         self.scratch = allocate(Scratch, sizes)
         return sizes
 
@@ -308,21 +320,44 @@ class Replay(Generic[Draws, Result]):
         known = 0 if self.estimates is None else int(self.estimates.count["known"])
         return used * self.row_bytes + known * self.product_bytes + self.column_bytes
 
+    def _give_back(self, number: int, first: int, end: int) -> None:
+        """Let the rows in some places of a restart be free."""
+        runs = self.runs
+        free = int(runs.pool["free"])
+        runs.free[free : free + end - first] = runs.where[number, first:end]
+        runs.pool["free"] += end - first
+
     def _release(self, number: int) -> None:
         """Give the rows of a restart back."""
-        runs, restart = self.runs, self.runs.restarts[number]
-        free, length = int(runs.pool["free"]), int(restart["length"])
-        runs.free[free : free + length] = runs.where[number, :length]
-        runs.pool["free"] += length
-        restart["length"] = 0
-        self.n_rows -= length
+        restart = self.runs.restarts[number]
+        self._give_back(number, 0, int(restart["length"]))
+        self.n_rows -= int(restart["taken"])
+        restart["length"] = restart["taken"] = 0
+
+    def _make_room(self) -> None:
+        """Let each restart keep its share of the rows; or drop one, where shares are too small."""
+        lengths, most = self.runs.restarts["length"], self.runs.most
+        share = len(self.rows.witness) // (self.task.n_init - len(self.dropped))
+        if self.margins is None or share < FEWEST_ROWS:
+            self._drop()
+            return
+        most[:] = np.minimum(share, most)
+        for number in np.flatnonzero(lengths > most).tolist():
+            self._shorten(number, share)
 
     def _drop(self) -> None:
-        """Make room: the first restart that has rows is run in full from now on."""
+        """The first restart that has rows is run in full from now on."""
         number = int(np.flatnonzero(self.runs.restarts["length"])[0])
         self._release(number)
         self.dropped.add(number)
         self.runs.restarts["status"][number] = RERUN
+
+    def _shorten(self, number: int, length: int) -> None:
+        """Of the rows of a restart, keep the first ones and the last two."""
+        where, before = self.runs.where[number], int(self.runs.restarts["length"][number])
+        self._give_back(number, length - 2, before - 2)
+        where[length - 2 : length] = where[before - 2 : before]
+        self.runs.restarts["length"][number] = length
 
     # -- running restarts ----------------------------------------------------------------------
 
@@ -346,7 +381,7 @@ class Replay(Generic[Draws, Result]):
             self._release(number)
             heads["status"][number] = ABSENT
             while number not in self.dropped and not pool["free"] and heads["length"].any():
-                self._drop()
+                self._make_room()
             few = len(drawn.slots) < self.task.n_clusters
             if few or number in self.dropped or not pool["free"]:
                 restarts = restarts or self._restarts()
@@ -355,7 +390,7 @@ class Replay(Generic[Draws, Result]):
             self._note_seeds(number, drawn)
             pool["free"] -= 1
             runs.where[number, 0] = runs.free[pool["free"]]
-            heads[number] = START, 1, 0, False
+            heads[number] = START, 1, 1, 0, False
         # They may hold a copy of all points.
         del restarts
         self._replay(change, work, walk.OTHERS | walk.SETTLE)
@@ -407,11 +442,16 @@ class Replay(Generic[Draws, Result]):
         """Run a restart and keep its result alone; its seeds are places among slots in use."""
         self.absent[number], n_iter = self._result(restarts, seeds, number)
         self.runs.losses["stale"][number] = True
-        self.runs.restarts[number] = ABSENT, 0, n_iter, False
+        self.runs.restarts[number] = ABSENT, 0, 0, n_iter, False
         work.distances += self._distances_of(n_iter)
 
-    def _replay(self, change: ChangedSlots, work: Work, stages: int) -> None:
-        """Let the kernel bring restarts with rows up to date, however many rows it takes."""
+    def _replay(
+        self, change: ChangedSlots, work: Work, stages: int, *, alone: bool = False
+    ) -> None:
+        """Let the kernel bring restarts with rows up to date, however many rows it takes.
+
+        ``alone`` asks for one thread, which may take any row that is free.
+        """
         task, status = self.task, self.runs.restarts["status"]
         tally = self.scratch.tally
         tally[...] = 0
@@ -423,7 +463,7 @@ class Replay(Generic[Draws, Result]):
                 arrivals = change.changed[change.changed[:, BEFORE] == 0, SLOT]
                 know_arrivals(self.columns, arrivals, float(self.points.summary["radius2"]))
                 stages &= ~walk.CHANGE
-            if not self._crew:
+            if alone or not self._crew:
                 self._kernel(*self._tables, *rest, stages, 0, task.n_init)
             else:
                 self._kernel(*self._tables, *rest, stages & walk.CHANGE, 0, 0)
@@ -431,11 +471,11 @@ class Replay(Generic[Draws, Result]):
                 self._kernel(*self._tables, *rest, stages & walk.SETTLE, 0, 0)
         work.points += int(tally["labels"])
         work.distances += int(tally["distances"])
-        self.n_rows = int(tally["rows"])
+        self.n_rows, work.unkept = int(tally["rows"]), int(tally["unkept"])
         if FULL in status.tolist():
-            self._drop()
+            self._make_room()
             status[status == FULL] = GROW
-            self._replay(change, work, walk.OTHERS | walk.SETTLE)
+            self._replay(change, work, walk.OTHERS | walk.SETTLE, alone=True)
 
     def _library_threads(self) -> AbstractContextManager[Any]:
         """Let products of matrices use the cores that threads of our own leave."""

@@ -55,7 +55,10 @@ def settle_outcomes(points, rows, runs, scratch, total):
         if restart.contends and points.order.shape[0] > 0:
             row = runs.where[r, restart.length - 1]
             _add_losses(points, rows.centres[row], rows.labels[row], runs.losses[r], scratch)
-        scratch.tally.rows += restart.length
+        scratch.tally.rows += restart.taken
+        if restart.taken > restart.length:
+            # The last two rows change places with each change.
+            scratch.tally.unkept += restart.taken - (restart.length - 2)
 
 
 @inlined

@@ -217,13 +217,15 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
 
     # -- erasing -------------------------------------------------------------------------------
 
-    def _release(self, number: int) -> None:
-        self._blank(self.runs.where[number, : self.runs.restarts["length"][number]])
-        super()._release(number)
+    def _give_back(self, number: int, first: int, end: int) -> None:
+        self._blank(self.runs.where[number, first:end])
+        super()._give_back(number, first, end)
 
-    def _replay(self, change: ChangedSlots, work: Work, stages: int) -> None:
+    def _replay(
+        self, change: ChangedSlots, work: Work, stages: int, *, alone: bool = False
+    ) -> None:
         before = self.runs.restarts["length"].copy()
-        super()._replay(change, work, stages)
+        super()._replay(change, work, stages, alone=alone)
         shorter = (self.runs.restarts["length"] < before).nonzero()[0].tolist()
         if shorter:
             after = self.runs.restarts["length"]

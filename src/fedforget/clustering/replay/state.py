@@ -173,12 +173,12 @@ GRAIN = record(size=Real)
 PATH = record(number=Int, known=Int)
 ERRORS = record(estimate=Real, squared=Real, away=Real, rounding=Real)
 POOL = record(free=Int)
-RESTART = record(status=Int, length=Int, n_iter=Int, contends=np.bool_)
+RESTART = record(status=Int, length=Int, taken=Int, n_iter=Int, contends=np.bool_)
 SEED = record(slot=Int, score=Real, runner_up=Real)
 LOSS = record(about=Real, exact=Real, stale=np.bool_)
 MOVE = record(slot=np.int32, cluster=np.int32, weight=Int)
 ARRIVAL = record(companion=Int, apart=Real)
-TALLY = record(labels=Int, distances=Int, rows=Int, moves=Int)
+TALLY = record(labels=Int, distances=Int, rows=Int, unkept=Int, moves=Int)
 
 
 class Points(NamedTuple):
@@ -412,9 +412,13 @@ class ColumnSets(NamedTuple):
 class Runs(NamedTuple):
     """The restarts: which rows are theirs, and what is known of their seeds and losses.
 
-    where : row t of restart r is row ``where[r, t]`` of the pool, for t below its ``length``.
+    where : the row in place p of restart r is row ``where[r, p]`` of the pool, for p below its
+        ``length``.  Row t is in place t; where more rows were ``taken`` than are kept, the last two
+        places hold the last two rows.
+    most : the most rows that each restart may keep.
     free, pool : ``free[:pool.free]`` lists the rows of the pool that are nobody's.
-    restarts : of each its ``status``, its ``length``, the iterations that a full run counts, and
+    restarts : of each its ``status``, how many rows it keeps (``length``) and how many its run has
+        ``taken``, the iterations that a full run counts, and
         whether it ``contends``: only such a restart may be the first to have the lowest loss.
     seeds : their ``slot`` and ``score``, and a bound on the score of the ``runner_up``.
     losses : of each cluster; ``about`` is off by rounding and, over a restart, a constant, and
@@ -422,6 +426,7 @@ class Runs(NamedTuple):
     """
 
     where: Annotated[Any, of(Int, "restarts", "longest")]
+    most: Annotated[Any, of(Int, "restarts")]
     free: Annotated[Any, of(Int, "rows")]
     pool: Annotated[Any, of(POOL)]
     restarts: Annotated[Any, of(RESTART, "restarts")]
@@ -432,8 +437,8 @@ class Runs(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory of a walk.
 
-    tally : labels and distances that were computed again, all rows there are, and the number of
-        ``moves``.
+    tally : labels and distances that were computed again, all rows that runs have taken, how many
+        of them are ``unkept``, and the number of ``moves``.
     moves : what the clusters of a row have gained, or with a negative weight lost, against what
         they were.
     mine : the moves of one cluster.

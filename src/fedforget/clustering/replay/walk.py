@@ -182,15 +182,21 @@ def replay_by(strategy: Strategy) -> Function:
         """Bring one restart up to date, row by row.  OUT: the state.
 
         The rows that are there follow the changes.  Further ones, if it takes any, start as copies
-        of the row above: their clusters differ from those by what has moved since.
+        of the row above: their clusters differ from those by what has moved since.  Row t is in
+        place t; where no more rows may be kept, the last two places hold the last two rows.
         """
         restart, where, seeds = runs.restarts[r], runs.where[r], runs.seeds[r]
         is_new_run = restart.status == START
         if is_new_run:
             _clear_row(points, rows, where[0])
-            restart.length = 0
-        length = restart.length
-        t = length if restart.status == GROW else 0
+            restart.length = restart.taken = 0
+        t = place = np.int64(0)
+        if restart.status == GROW:
+            t, place = restart.taken, restart.length
+        elif restart.taken > restart.length:
+            _give_back(runs, where, restart.length - 2, restart.length)
+            restart.length -= 2
+        length, taken = restart.length, restart.taken
         turn = np.int64(0)
         fill(scratch.touched[turn], np.bool_(False))
         fill(scratch.moved[turn], np.bool_(False))
@@ -200,13 +206,16 @@ def replay_by(strategy: Strategy) -> Function:
         while going:
             is_old = t < length
             if t > 0 and not is_old:
-                if not _take_row(rows, runs, where, t):
-                    restart.length = t
+                if place == runs.most[r]:
+                    place -= 1
+                    _pass_on_row(rows, where, place)
+                elif not _take_row(rows, runs, where, place):
+                    restart.length, restart.taken = place, t
                     restart.status = FULL
                     break
-                begin(points, rows, kept, scratch, where, t, t == length, turn)
-            row = where[t]
-            above = where[t - 1] if t > 0 else row
+                begin(points, rows, kept, scratch, where, place, t == length, turn)
+            row = where[place]
+            above = where[place - 1] if t > 0 else row
             turn = 1 - turn
 
             # 3a. Centres follow the clusters of the row above.
@@ -221,7 +230,7 @@ def replay_by(strategy: Strategy) -> Function:
             )
             if starts_again:
                 _copy_row(rows, above, row)
-                begin(points, rows, kept, scratch, where, t, np.bool_(False), turn)
+                begin(points, rows, kept, scratch, where, place, np.bool_(False), turn)
             follows = is_old and not starts_again
             assign(points, rows, kept, scratch, changed, above, row, t, follows, turn)
             # 3c. The clusters of this row follow their labels.
@@ -239,9 +248,13 @@ def replay_by(strategy: Strategy) -> Function:
             if rows.witness[row] < 0 or is_still or t == max_iter:
                 # A full run does not count the iteration in which it assigns for the last time.
                 restart.n_iter = t if is_still or t == max_iter else t + 1
-                _end_run(points, rows, runs, scratch, r, t, turn)
+                _give_back(runs, where, place + 1, length)
+                restart.length, restart.taken, restart.status = place + 1, t + 1, READY
+                is_other = not is_old or t + 1 != taken
+                _follow_losses(points, rows, runs, scratch, r, row, is_other, turn)
                 going = False
             t += 1
+            place += 1
 
     replay.__qualname__ = f"replay_by_{strategy.name}"
     return kernel(replay)
@@ -262,18 +275,40 @@ def _clear_row(points, rows, row):
 
 
 @helper
-def _take_row(rows, runs, where, t):
-    """Let row t of a restart start as a copy of the row above; False if there is no room.
+def _take_row(rows, runs, where, place):
+    """Let the next row of a restart start as a copy of the row above; False if there is no room.
 
     OUT: rows, runs, where.
     """
-    if runs.pool.free == 0 or t == where.shape[0]:
+    if runs.pool.free == 0 or place == where.shape[0]:
         return False
     runs.pool.free -= 1
-    source, row = where[t - 1], runs.free[runs.pool.free]
-    where[t] = row
-    _copy_row(rows, source, row)
+    where[place] = runs.free[runs.pool.free]
+    _copy_row(rows, where[place - 1], where[place])
     return True
+
+
+@helper
+def _pass_on_row(rows, where, place):
+    """Let the row above the last one make room: the next row starts there, as a copy of the last.
+
+    OUT: rows, where, whose last places change.
+    """
+    source = where[place]
+    where[place] = where[place - 1]
+    where[place - 1] = source
+    _copy_row(rows, source, where[place])
+
+
+@helper
+def _give_back(runs, where, first, end):
+    """Let some rows of a restart be free, in such an order that the first is taken first.
+
+    OUT: runs.
+    """
+    for place in range(end - 1, first - 1, -1):
+        runs.free[runs.pool.free] = where[place]
+        runs.pool.free += 1
 
 
 @helper
@@ -368,18 +403,8 @@ def _differ(before, after, witness):
 
 
 @helper
-def _end_run(points, rows, runs, scratch, r, t, turn):
-    """Row t is the last of restart r: give later ones back, and follow its losses.
-
-    OUT: runs.
-    """
-    restart, where = runs.restarts[r], runs.where[r]
-    length = restart.length
-    for later in range(t + 1, length):
-        runs.free[runs.pool.free] = where[later]
-        runs.pool.free += 1
-    restart.length = t + 1
-    restart.status = READY
-    centres, sums = rows.centres[where[t]], rows.sums[where[t]]
-    touched, moved, is_other = scratch.touched[turn], scratch.moved[turn], t + 1 != length
-    estimate_losses(points, centres, sums, runs.losses[r], touched, moved, is_other)
+def _follow_losses(points, rows, runs, scratch, r, row, is_other, turn):
+    """Follow the losses of restart r, all where the last row is another than before.  OUT: runs."""
+    touched, moved = scratch.touched[turn], scratch.moved[turn]
+    losses = runs.losses[r]
+    estimate_losses(points, rows.centres[row], rows.sums[row], losses, touched, moved, is_other)
