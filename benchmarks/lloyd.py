@@ -6,7 +6,7 @@ one after the other, each timed with reading ``cluster_centers_``, against sciki
 what is left.  Batches: 1,000 records at once, against the same and against our own fit; one after
 the other, and in turns with scikit-learn's fits.  Losses: the mean over many seeds.  Greedy
 seeding, the default of both, is compared with scikit-learn's default, and plain seeding with its
-Lloyd's iteration from plain seeds.
+Lloyd's iteration from plain seeds.  Memory: what a fit takes, and what removals cost with less.
 
 Data are those of ``benchmarks/replay.py`` without their clients, and overlapping blobs.  Name some
 sets to run these alone; ``--quick`` leaves out what takes minutes.
@@ -88,7 +88,7 @@ def fewer(seconds: float, many: int, some: int, few: int) -> int:
     return some if seconds > LONG else many
 
 
-def ours(case: Case, seed: int, **options: str) -> KMeans:
+def ours(case: Case, seed: int, **options: str | int) -> KMeans:
     return KMeans(case.n_clusters, random_state=seed, **options).fit(case.X)
 
 
@@ -382,6 +382,25 @@ def memory(n: int) -> None:
     )
 
 
+def less_memory(n: int) -> None:
+    """Removals where the iterations of a fit do not all find room."""
+    case = Case("", "", blobs(n), 10)
+    ample = ours(case, 0)
+    needed = ample._model.replayed.nbytes
+    rows = common.table(
+        f"blobs {n:,} × 20: one removal, where memory for {ample.n_iter_} iterations is limited",
+        "room for", "iterations run again", "one removal", "times faster than our fit",
+    )  # fmt: skip
+    _, fit = common.timed(lambda: ours(case, 0))
+    for name, part in (("all", 1.0), ("half", 0.5), ("a fifth", 0.2), ("none", 0.0)):
+        model = ours(case, 0, memory_limit=int(part * needed))
+        seconds = float(np.median(removals(model, n, 9, warm_up=1)[0]))
+        unkept = model.n_iter_ + 1 if part == 0.0 else model.forget(n - 1).work.unkept
+        figures.record(f"blobs {n:,}, {name}", removal_seconds=seconds, unkept=unkept)
+        rows.add_row(name, str(unkept), common.milliseconds(seconds), f"{fit / seconds:.1f}×")
+    common.console.print(rows)
+
+
 def main() -> None:
     parser = figures.parser(__doc__)
     parser.add_argument("sets", nargs="*", help="names of sets, or blobs; all if left out")
@@ -398,6 +417,7 @@ def run(names: set[str], quick: bool) -> None:
         # First: a new process counts what its parent has held as its own peak.
         memory(100_000 if quick else 1_000_000)
         scale(quick)
+        less_memory(100_000 if quick else 1_000_000)
     chosen = cases(names, quick)
     compare(chosen)
     losses(chosen)

@@ -258,6 +258,21 @@ def memory_of_a_fit(run: Run) -> str:
     )
 
 
+def less_memory(run: Run) -> str:
+    parts = ("all", "half", "a fifth", "none")
+    return table(
+        ["room for", "iterations run again", "one removal"],
+        [
+            [
+                f"{part} of them",
+                run.show("lloyd", f"{BLOBS}, {part}", "unkept", whole),
+                run.show("lloyd", f"{BLOBS}, {part}", "removal_seconds", short),
+            ]
+            for part in parts
+        ],
+    )
+
+
 def seeded(run: Run) -> str:
     names = {
         "femnist": "MNIST by writer, 36,721 × 784, K = 62",
@@ -563,6 +578,7 @@ BLOCKS: dict[str, Callable[[Run], str]] = {
     "one-owner": one_owner,
     "more-records": more_records,
     "memory-of-a-fit": memory_of_a_fit,
+    "less-memory": less_memory,
     "seeded": seeded,
     "no-seed": no_seed,
     "server": server,

@@ -66,8 +66,9 @@ class KMeans(OwnerEstimator):
         How K-means++ draws seeds.  "greedy" takes the best of 2 + ⌊ln K⌋ candidates for each seed
         after the first, as scikit-learn does; "plain" draws each seed once.
     memory_limit : int or str, default="2 GiB"
-        The most memory that is kept to forget quickly.  Restarts that do not fit are run again
-        with each change.  The model does not depend on it.
+        The most memory that is kept to forget quickly.  Iterations that do not fit are run again
+        with each change, and so are restarts of which not even three do.  The model does not
+        depend on it.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn.  They share the restarts, if there are several and
         if these keep margins (docs/replay.md).  The model does not depend on it.
