@@ -10,7 +10,7 @@ from fedforget.clustering.prf import Secret
 from fedforget.clustering.replay import engine
 from fedforget.clustering.replay.engine import FEWEST_ROWS, NO_BOUND, Task
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans, RecordReplay
-from followers import make_follower, random_change, rows_keep
+from followers import make_follower, random_change, replace_points, rows_keep
 
 SECRET = Secret(bytes(16))
 AMPLE = 1 << 30
@@ -113,7 +113,7 @@ def test_restarts_share_the_room(
         assert not replay.rows.centres[free].any()
         assert not replay.rows.sums[free].any()
         if share >= FEWEST_ROWS:
-            assert (lengths <= share).all()
+            assert runs.most[0] >= share
             assert not replay.dropped
         else:
             assert replay.dropped
@@ -121,6 +121,61 @@ def test_restarts_share_the_room(
         unkept += model.work.unkept
         change(rng, model, values, held)
     assert unkept > 0
+
+
+def test_short_runs_leave_their_rows_to_long_ones(rng: np.random.Generator) -> None:
+    values = rng.random((N, 3))
+    ids, n_init = np.arange(N), 5
+    ample = rows_of(owned(values, ids, AMPLE, n_init=n_init))
+    taken = ample.runs.restarts["taken"]
+    # Only the longest run lacks rows.
+    limit = int(taken.sum() - 2) * ample.row_bytes
+    model = owned(values, ids, limit, n_init=n_init)
+    replay = rows_of(model)
+    for _ in range(5):
+        model.forget(model.records.in_use()[:1])
+        taken, most = replay.runs.restarts["taken"], int(replay.runs.most[0])
+        n_rows = len(replay.rows.witness)
+        assert np.minimum(taken, most).sum() <= n_rows
+        if model.work.unkept and most < taken.max():
+            # There is no room for another row of each that lacks some.
+            assert np.minimum(taken, most + 1).sum() > n_rows
+
+
+def test_rows_that_nobody_wants_any_more_are_taken(rng: np.random.Generator) -> None:
+    """As restarts can have become shorter."""
+    values = rng.random((N, 3))
+    ids, task = np.arange(N), {"n_init": 3, "tol": 1e-3}
+    row_bytes = rows_of(owned(values, ids, AMPLE, **task)).row_bytes
+    model = owned(values, ids, 200 * row_bytes, **task)
+    replay = rows_of(model)
+    lengths = replay.runs.restarts["length"]
+    replay.runs.most[:] = FEWEST_ROWS
+    for number in range(3):
+        replay._shorten(number, FEWEST_ROWS)
+    for _ in range(2):
+        model.forget(model.records.in_use()[:1])
+    assert (lengths == replay.runs.restarts["taken"]).all()
+    assert model.work.unkept == 0
+    held = set(model.records.ids[model.records.in_use()].tolist())
+    assert is_fresh(model, values, held, **task)
+
+
+@pytest.mark.parametrize("kept", ["estimates", "columns"])
+def test_a_restart_that_was_dropped_returns_when_there_is_room(
+    kept: str, rng: np.random.Generator
+) -> None:
+    with rows_keep(kept):
+        follower = make_follower(rng)
+        replay = follower.server._replay
+        assert replay is not None
+        replay._drop()
+        assert replay.dropped == {0}
+        for _ in range(2):
+            replace_points(rng, follower, 29, 1)
+            assert follower.is_right()
+        assert not replay.dropped
+        assert follower.server._replay is replay
 
 
 def test_rows_that_are_kept_save_work(rng: np.random.Generator) -> None:

@@ -61,6 +61,9 @@ NO_BOUND = np.iinfo(np.int64).max
 FEWEST_ROWS = 3
 """A restart that keeps so many rows or more can be walked: the first one, and the last two."""
 
+ROOM_TO_RETURN = 1.25
+"""A restart that was dropped keeps rows again where so many times its last ones would fit."""
+
 _BATCH = 512
 _ROWS_PER_RESTART = 16
 _NOTHING = np.empty((0, CHANGE_COLUMNS), dtype=np.int64)
@@ -123,6 +126,8 @@ class Drawn(NamedTuple):
     Attributes
     ----------
     slots : the slots of the seeds.
+    scores : with which they have won.
+    runners_up : of each a bound on the score of whoever comes second, where it is asked for.
     candidates : those of a greedy race, with slots for rows.
     """
 
@@ -335,18 +340,35 @@ class Replay(Generic[Draws, Result]):
         restart["length"] = restart["taken"] = 0
 
     def _make_room(self) -> None:
-        """Let each restart keep its share of the rows; or drop one, where shares are too small."""
-        lengths, most = self.runs.restarts["length"], self.runs.most
-        share = len(self.rows.witness) // (self.task.n_init - len(self.dropped))
-        if self.margins is None or share < FEWEST_ROWS:
+        """Let restarts keep fewer rows; where that does not help, drop one."""
+        level = self._level()
+        if level < FEWEST_ROWS:
             self._drop()
             return
-        most[:] = np.minimum(share, most)
-        for number in np.flatnonzero(lengths > most).tolist():
-            self._shorten(number, share)
+        self.runs.most[:] = level
+        for number in np.flatnonzero(self.runs.restarts["length"] > level).tolist():
+            self._shorten(number, level)
+
+    def _level(self) -> int:
+        """How many rows each restart may keep, so that there is room for all; 0 if for none.
+
+        Those whose runs take fewer leave their rows to the others.
+        """
+        if self.margins is None or self.runs.most[0] == NO_BOUND:
+            return 0
+        heads = self.runs.restarts
+        wanted = np.where(heads["status"] == READY, heads["taken"], self.runs.where.shape[1])
+        left, level = len(self.rows.witness), 0
+        numbers = [number for number in range(self.task.n_init) if number not in self.dropped]
+        for place, most in enumerate(sorted(int(wanted[number]) for number in numbers)):
+            level = left // (len(numbers) - place)
+            if level < most:
+                return level
+            left -= most
+        return int(self.runs.where.shape[1])
 
     def _drop(self) -> None:
-        """The first restart that has rows is run in full from now on."""
+        """The first restart that has rows is run in full, until there is room for it again."""
         number = int(np.flatnonzero(self.runs.restarts["length"])[0])
         self._release(number)
         self.dropped.add(number)
@@ -382,6 +404,8 @@ class Replay(Generic[Draws, Result]):
             heads["status"][number] = ABSENT
             while number not in self.dropped and not pool["free"] and heads["length"].any():
                 self._make_room()
+            if pool["free"] > ROOM_TO_RETURN * heads["n_iter"][number] + FEWEST_ROWS:
+                self.dropped.discard(number)
             few = len(drawn.slots) < self.task.n_clusters
             if few or number in self.dropped or not pool["free"]:
                 restarts = restarts or self._restarts()
@@ -476,6 +500,9 @@ class Replay(Generic[Draws, Result]):
             self._make_room()
             status[status == FULL] = GROW
             self._replay(change, work, walk.OTHERS | walk.SETTLE, alone=True)
+        elif work.unkept:
+            # With the next change, restarts may take rows that others do not want.
+            self.runs.most[:] = np.maximum(self.runs.most, self._level())
 
     def _library_threads(self) -> AbstractContextManager[Any]:
         """Let products of matrices use the cores that threads of our own leave."""
