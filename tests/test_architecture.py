@@ -89,7 +89,7 @@ REPLAY = [
     {"state"},
     {"parts", "room", "pair_products"},
     {"arithmetic", "moves"},
-    {"points", "seeds", "candidates", "products", "lanes"},
+    {"points", "seeds", "candidates", "products", "lanes", "erasing"},
     {"measuring", "estimates", "courses", "outcomes"},
     {"margins", "columns"},
     {"walk"},

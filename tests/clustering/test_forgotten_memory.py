@@ -14,7 +14,8 @@ from fedforget.clustering.kernels import clocks
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.replay import room
 from fedforget.clustering.replay.engine import Task
-from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
+from fedforget.clustering.replay.owned_kmeans import OwnedKMeans, RecordReplay
+from followers import rows_keep
 
 SECRET = Secret(bytes(range(16)))
 CLUSTERS, CANDIDATES = 4, 3
@@ -103,6 +104,60 @@ def test_nothing_of_a_record_is_left(
         assert {"values", "keys"} <= set(left_of(model, gone))
         model.forget(slots)
         assert left_of(model, gone) == []
+
+
+@pytest.mark.parametrize("kept", ["margins", "products", "estimates"])
+@pytest.mark.parametrize("memory_limit", [1 << 31, 1 << 17], ids=["ample", "tight"])
+def test_no_margin_or_estimate_is_left(
+    kept: str, memory_limit: int, rng: np.random.Generator
+) -> None:
+    """From what several rows knew of a record, it could be computed, too."""
+    ids, values = np.arange(300), rng.random((300, 2))
+    with rows_keep(kept):
+        task = Task(CLUSTERS, 3, 300, 0.0, memory_limit)
+        model = OwnedKMeans(values, ids, keys_of_ids(SECRET, ids), ids, task)
+        replay = model.replayed
+        assert replay is not None
+        for batch in (1, 1, 1, 3, 20, 1):
+            slots = rng.choice(model.records.in_use(), batch, replace=False)
+            if replay.margins is not None:
+                # Of those that are on a list, as few others are.
+                border, listed = replay.margins.border, replay.margins.rows["listed"]
+                rows = replay._rows_in_use()
+                named = np.concatenate([border[row, : listed[row]] for row in rows])
+                slots = np.unique(np.append(slots, named[:1]))
+                assert np.isin(slots, named).any() == bool(len(named))
+            model.forget(slots)
+            assert left_in_rows(replay, slots) == []
+
+
+def left_in_rows(replay: RecordReplay, slots: np.ndarray) -> list[str]:
+    """Where something is left of records in rows, those that were given back included."""
+    found = []
+    if (replay.rows.labels[:, slots] > 0).any():
+        found.append("labels")
+    if replay.margins is not None:
+        margins, rows = replay.margins, replay._rows_in_use()
+        for row in rows:
+            listed = margins.rows["listed"][row]
+            is_gone = np.isin(margins.border[row, :listed], slots)
+            if np.isfinite(margins.border_margins[row, :listed][is_gone]).any():
+                found.append("lists")
+        reserves = margins.reserves[:, slots]
+        if (np.isfinite(reserves) & (reserves != 0.0)).any():
+            found.append("reserves")
+        if len(margins.farthest) and margins.farthest[slots].any():
+            found.append("farthest")
+        if replay.scratch.column[: replay.task.n_clusters].any():
+            found.append("column")
+    if replay.estimates is not None:
+        for name in ("near", "other"):
+            known = getattr(replay.estimates, name)[:, slots]
+            if (np.isfinite(known) & (known != 0.0)).any():
+                found.append(name)
+        if replay.scratch.column.any():
+            found.append("column")
+    return found
 
 
 def test_nothing_is_left_where_rows_keep_estimates(

@@ -25,6 +25,7 @@ from fedforget.clustering.replay.engine import (
     Task,
     Work,
 )
+from fedforget.clustering.replay.erasing import erase_from_rows
 from fedforget.clustering.replay.lanes import erase_coordinates
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.slot_races import SlotRaces
@@ -124,6 +125,7 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
     def _allocate(self, sizes: Sizes) -> Sizes:
         sizes = super()._allocate(sizes)
         self._written = np.zeros(len(self.rows.witness), dtype=np.bool_)
+        self._is_gone = np.zeros(sizes.slots, dtype=np.bool_)
         return sizes
 
     def in_use(self) -> Ints:
@@ -252,10 +254,12 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             self.races.erase(slots)
         if self.margins is not None:
             erase_coordinates(self.margins.coordinates, self.margins.turned, slots)
+            self._erase_margins(self.margins, slots)
             if len(self.margins.bounds):
                 for margins in self._margins_of_all():
                     # From its distances to many centres a record could be computed.
                     margins.bounds[slots] = 0.0
+                    margins.farthest[slots] = 0.0
                     margins.measured_on[slots] = 0
                 self.margins.lengths[slots] = 0.0
         if self.estimates is not None:
@@ -267,8 +271,19 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
             estimates.products[known[known >= 0]] = 0.0
             # From its estimates for many centres a record could be computed.
             self._written[self._rows_in_use()] = True
-            clusters = np.arange(self.task.n_clusters)
-            estimates.columns[np.ix_(np.flatnonzero(self._written), clusters, slots)] = 0.0
+            written, clusters = np.flatnonzero(self._written), np.arange(self.task.n_clusters)
+            estimates.columns[np.ix_(written, clusters, slots)] = 0.0
+            self.rows.labels[np.ix_(written, slots)] = -1
+            estimates.near[np.ix_(written, slots)] = -np.inf
+            estimates.other[np.ix_(written, slots)] = np.inf
+
+    def _erase_margins(self, margins: Margins, slots: Ints) -> None:
+        """Overwrite what rows know of records that have gone."""
+        in_use, free = self._rows_in_use(), self.runs.free[: int(self.runs.pool["free"])]
+        kept = self.rows.labels, margins.reserves, margins.border, margins.border_margins
+        listed = margins.rows["listed"][in_use]
+        given_back = free[self._written[free]]
+        erase_from_rows(*kept, in_use, listed, given_back, slots, self._is_gone)
 
     def _prepare_products(self) -> None:
         known = 0 if self.estimates is None else int(self.estimates.count["known"])
@@ -282,12 +297,14 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         for scratch in (self.scratch, *(hand.scratch for hand in self._crew)):
             for place in (scratch.place, scratch.other_place, scratch.point, scratch.centre):
                 place.fill(0.0)
+            scratch.column[: self.task.n_clusters if self.margins is not None else None] = 0.0
         for margins in self._margins_of_all():
             margins.current.fill(0.0)
             margins.factors[: self.task.n_clusters] = 0.0
             for part in (margins.block, margins.products, margins.vectors, margins.norms):
                 part.fill(0.0)
             margins.gathered.fill(0.0)
+            margins.lefts.fill(0.0)
 
     def _margins_of_all(self) -> list[Margins]:
         """The margins, if they are kept, with the working memory of each thread."""
