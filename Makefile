@@ -58,7 +58,7 @@ format: $(VENV)/dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: needs-bench $(VENV)/dev  ## every benchmark, single-threaded; figures in build/bench
+bench: needs-bench $(VENV)/others  ## every benchmark, single-threaded; figures in build/bench
 	@$(BIN)/fedforget warm-up
 	@$(BIN)/python benchmarks/run_all.py $(BENCH)
 
@@ -86,6 +86,10 @@ $(VENV)/core: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/dev: $(VENV)/core
 	@echo "Installing the development tools into $(VENV) …"
 	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/others: $(VENV)/dev
+	@$(PIP) -e '.[others]' || echo "Without faiss and scikit-learn-intelex, which do not install here"
 	@touch $@
 
 $(VENV)/release: $(VENV)/dev

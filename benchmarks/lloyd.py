@@ -34,10 +34,10 @@ from fedforget.warmup import warm_up
 
 REMOVALS = 200
 WARM_UP = 20
-SEEDS = 40
+SEEDS, MANY_SEEDS = 40, 400
 PLAIN = "fedforget, plain seeds"
-LONG, VERY_LONG = 1.0, 10.0
-"""Seconds of a fit from which fewer fits, removals and seeds are run."""
+SHORT, LONG, VERY_LONG = 0.03, 1.0, 10.0
+"""Seconds of a fit up to which more seeds, and from which fewer fits and seeds are run."""
 
 FIT, WORST_FIT = 1.0, 2.0
 FORGET, WORST_FORGET, BLOBS_FORGET = 40.0, 8.0, 150.0
@@ -137,11 +137,23 @@ def time_fits(case: Case, times: int) -> dict[str, list[float]]:
 # -- removals --------------------------------------------------------------------------------------
 
 
-def removals(model: KMeans, n: int, count: int, warm_up: int = WARM_UP) -> tuple[list[float], int]:
-    """Seconds of single removals after a warm-up, and how many drew seeds again."""
-    rng = np.random.default_rng(1)
-    seconds, redrawn = [], 0
-    for number, victim in enumerate(rng.permutation(n)[: warm_up + count].tolist()):
+@dataclass
+class Removals:
+    """Seconds of single removals, and of scikit-learn's fits on what they leave.
+
+    ``redrawn`` counts those after which a restart had another seed.
+    """
+
+    seconds: list[float]
+    fits: list[float]
+    redrawn: int = 0
+
+
+def removals(model: KMeans, X: np.ndarray, count: int, warm_up: int = WARM_UP) -> Removals:
+    """Random records go one after the other; those of the warm-up are not timed."""
+    gone = np.random.default_rng(1).permutation(len(X))[: warm_up + count]
+    found = Removals([], [])
+    for number, victim in enumerate(gone.tolist()):
 
         def remove(victim: int = victim) -> object:
             report = model.forget(victim)
@@ -150,22 +162,25 @@ def removals(model: KMeans, n: int, count: int, warm_up: int = WARM_UP) -> tuple
 
         report, time = common.timed(remove)
         if number >= warm_up:
-            seconds.append(time)
-            redrawn += bool(report.reseeded)
-    return seconds, redrawn
+            found.seconds.append(time)
+            found.redrawn += bool(report.reseeded)
+    rest = np.delete(X, gone, axis=0)
+    seed = model.random_state
+    found.fits.append(common.timed(lambda: theirs(rest, model.n_clusters, seed))[1])
+    return found
 
 
-def removals_of_all(case: Case, seconds: float, **options: str) -> tuple[list[float], int]:
+def removals_of_all(case: Case, seconds: float, **options: str) -> Removals:
     """:func:`removals` for several random states, because trajectories differ in length."""
-    states = fewer(seconds, 5, 3, 1)
-    count, warm = fewer(seconds, REMOVALS, 100, 5), fewer(seconds, WARM_UP, WARM_UP, 1)
-    times, redrawn = [], 0
+    states = fewer(seconds, 9, 3, 1)
+    count, warm = fewer(seconds, REMOVALS, REMOVALS, 5), fewer(seconds, WARM_UP, WARM_UP, 1)
+    found = Removals([], [])
     for state in range(states):
-        model = ours(case, state, **options)
-        some, again = removals(model, len(case.X), -(-count // states), warm)
-        times += some
-        redrawn += again
-    return times, redrawn
+        some = removals(ours(case, state, **options), case.X, -(-count // states), warm)
+        found.seconds += some.seconds
+        found.fits += some.fits
+        found.redrawn += some.redrawn
+    return found
 
 
 def compare(chosen: list[Case]) -> None:
@@ -193,29 +208,39 @@ def compare(chosen: list[Case]) -> None:
             f"{medians[PLAIN] / medians['scikit-learn']:.2f}×",
             *(common.milliseconds(medians[name]) for name in others()),
         )
-        times, redrawn = removals_of_all(case, first)
-        gains.append(medians["scikit-learn"] / float(np.median(times)))
-        plain, _ = removals_of_all(case, first, seeding="plain")
+        greedy = removals_of_all(case, first)
+        plain = removals_of_all(case, first, seeding="plain")
+        median, mean = float(np.median(greedy.seconds)), float(np.mean(greedy.seconds))
+        # Both models are compared with the same fits: scikit-learn's default.
+        fit = float(np.median(greedy.fits + plain.fits))
+        gains.append(fit / median)
+        others_found = {
+            f"{name.split(',')[0]}_seconds": medians[name] for name in medians if name in others()
+        }
         figures.record(
             case.name,
             fit_seconds=medians["fedforget"],
+            their_fit_seconds=medians["scikit-learn"],
             fit_ratio=ratios[-1],
             plain_fit_ratio=medians[PLAIN] / medians["scikit-learn"],
-            forget_seconds=float(np.median(times)),
+            forget_seconds=median,
+            forget_mean_seconds=mean,
+            removals=len(greedy.seconds),
             forget_speed_up=gains[-1],
-            plain_forget_speed_up=medians["scikit-learn"] / float(np.median(plain)),
+            plain_forget_speed_up=fit / float(np.median(plain.seconds)),
+            **others_found,
         )
         target = BLOBS_FORGET if case.label.startswith("blobs 1,") else WORST_FORGET
         forgets.add_row(
             case.label,
-            common.milliseconds(float(np.median(times))),
-            common.milliseconds(float(np.mean(times))),
-            common.milliseconds(float(np.percentile(times, 95))),
-            f"{100 * redrawn / len(times):.1f} %",
-            common.milliseconds(medians["scikit-learn"]),
+            common.milliseconds(median),
+            common.milliseconds(mean),
+            common.milliseconds(float(np.percentile(greedy.seconds, 95))),
+            f"{100 * greedy.redrawn / len(greedy.seconds):.1f} %",
+            common.milliseconds(fit),
             f"{gains[-1]:.0f}×",
             common.verdict(gains[-1], target),
-            f"{medians['scikit-learn'] / float(np.median(plain)):.0f}×",
+            f"{fit / float(np.median(plain.seconds)):.0f}×",
         )
     common.console.print(fits)
     mean = float(np.exp(np.mean(np.log(ratios))))
@@ -276,13 +301,14 @@ def scale(quick: bool) -> None:
         fits, single, many, turns = [], [], [], []
         gone = np.random.default_rng(1).permutation(n)[: WARM_UP + 50]
         # Trajectories differ in length from seed to seed.
-        for seed in range(3):
+        models = 3 if quick else 5 if n > 100_000 else 9
+        for seed in range(models):
             model, seconds = common.timed(lambda case=case, seed=seed: ours(case, seed))
             fits.append(seconds)
-            single += removals(model, n, 50)[0]
+            single += removals(model, case.X, 50).seconds
             many += batches(case, model, gone, 2 + seed)
             again = ours(case, seed)
-            removals(again, n, 50)
+            removals(again, case.X, 50)
             turns += batches(case, again, gone, 2 + seed, in_turns=True)
         medians.append(float(np.median(single)))
         fit = float(np.median(fits))
@@ -290,6 +316,7 @@ def scale(quick: bool) -> None:
         in_turns, rest_in_turns = np.median(turns, axis=0).tolist()
         figures.record(
             f"blobs {n:,}",
+            models=models,
             removal_seconds=medians[-1],
             batch_speed_up=rest / batch,
             batch_in_turns=rest_in_turns / in_turns,
@@ -308,6 +335,7 @@ def scale(quick: bool) -> None:
         )
     common.console.print(rows)
     slope = float(np.polyfit(np.log(sizes), np.log(medians), 1)[0])
+    figures.record("blobs", slope=slope)
     common.console.print(
         f"log time over log n: slope {slope:.2f},"
         f" target {common.verdict(slope, SLOPE, at_least=False)}\n"
@@ -327,7 +355,7 @@ def losses(chosen: list[Case]) -> None:
     for case in track(chosen, "losses", console=common.console, transient=True):
         X, k = case.X, case.n_clusters
         _, seconds = common.timed(lambda case=case: ours(case, 0))
-        seeds = fewer(seconds, SEEDS, 3, 1)
+        seeds = MANY_SEEDS if seconds < SHORT else fewer(seconds, SEEDS, 3, 1)
         found = {"greedy": [], "plain": [], "their greedy": [], "their plain": []}
         for seed in range(seeds):
             for seeding in ("greedy", "plain"):
@@ -340,7 +368,15 @@ def losses(chosen: list[Case]) -> None:
         # Both means are estimates; where local minima differ, they scatter by more than the target.
         spread = [np.var(found[name]) / mean[name] ** 2 for name in ("greedy", "their greedy")]
         error = greedy * float(np.sqrt(sum(spread) / seeds))
-        figures.record(case.name, loss_ratio=greedy, plain_loss_ratio=plain)
+        over_greedy = mean["plain"] / mean["their greedy"]
+        figures.record(
+            case.name,
+            loss_ratio=greedy,
+            loss_error=error,
+            plain_loss_ratio=plain,
+            plain_over_greedy=over_greedy,
+            seeds=seeds,
+        )
         rows.add_row(
             case.label,
             str(seeds),
@@ -349,7 +385,7 @@ def losses(chosen: list[Case]) -> None:
             common.verdict(greedy, LOSS + 2.0 * error, at_least=False),
             f"{plain:.4f}",
             common.verdict(plain, LOSS, at_least=False),
-            f"{mean['plain'] / mean['their greedy']:.4f}",
+            f"{over_greedy:.4f}",
         )
     common.console.print(rows)
 
@@ -394,7 +430,7 @@ def less_memory(n: int) -> None:
     _, fit = common.timed(lambda: ours(case, 0))
     for name, part in (("all", 1.0), ("half", 0.5), ("a fifth", 0.2), ("none", 0.0)):
         model = ours(case, 0, memory_limit=int(part * needed))
-        seconds = float(np.median(removals(model, n, 9, warm_up=1)[0]))
+        seconds = float(np.median(removals(model, case.X, 9, warm_up=1).seconds))
         unkept = model.n_iter_ + 1 if part == 0.0 else model.forget(n - 1).work.unkept
         figures.record(f"blobs {n:,}, {name}", removal_seconds=seconds, unkept=unkept)
         rows.add_row(name, str(unkept), common.milliseconds(seconds), f"{fit / seconds:.1f}×")

@@ -199,8 +199,10 @@ def the_run(run: Run) -> str:
     )
 
 
+OWNED = SETS | {"femnist": "MNIST", BLOBS: "blobs, 10⁶ × 20"}
+
+
 def one_owner(run: Run) -> str:
-    names = SETS | {"femnist": "MNIST", BLOBS: "blobs, 10⁶ × 20"}
     return table(
         [
             "dataset",
@@ -208,8 +210,8 @@ def one_owner(run: Run) -> str:
             "plain",
             "`forget`, times faster",
             "plain",
-            "loss, over scikit-learn's",
-            "plain",
+            "one removal, median",
+            "mean",
         ],
         [
             [
@@ -218,11 +220,61 @@ def one_owner(run: Run) -> str:
                 run.show("lloyd", name, "plain_fit_ratio", share),
                 run.show("lloyd", name, "forget_speed_up", times),
                 run.show("lloyd", name, "plain_forget_speed_up", times),
-                run.show("lloyd", name, "loss_ratio", lambda x: f"{x:.3f}"),
-                run.show("lloyd", name, "plain_loss_ratio", lambda x: f"{x:.3f}"),
+                run.show("lloyd", name, "forget_seconds", short),
+                run.show("lloyd", name, "forget_mean_seconds", short),
             ]
-            for name, label in names.items()
+            for name, label in OWNED.items()
         ],
+    )
+
+
+def losses(run: Run) -> str:
+    def with_error(name: str) -> str:
+        error = run.figure("lloyd", name, "loss_error")
+        ratio = run.show("lloyd", name, "loss_ratio", lambda x: f"{x:.4f}")
+        return f"{ratio} ± {error:.4f}" if ratio and error is not None else ratio
+
+    return table(
+        [
+            "dataset",
+            "seeds",
+            "greedy, over scikit-learn's default",
+            "plain, over scikit-learn's Lloyd from plain seeds",
+            "plain, over scikit-learn's default",
+        ],
+        [
+            [
+                label,
+                run.show("lloyd", name, "seeds", whole),
+                with_error(name),
+                run.show("lloyd", name, "plain_loss_ratio", lambda x: f"{x:.4f}"),
+                run.show("lloyd", name, "plain_over_greedy", lambda x: f"{x:.4f}"),
+            ]
+            for name, label in OWNED.items()
+        ],
+    )
+
+
+def other_libraries(run: Run) -> str:
+    sides = {
+        "fit_seconds": "fedforget",
+        "their_fit_seconds": "scikit-learn",
+        "scikit-learn-intelex_seconds": "scikit-learn-intelex",
+        "faiss_seconds": "faiss, 25 iterations",
+    }
+    return table(
+        ["dataset", *sides.values()],
+        [
+            [label, *(run.show("lloyd", name, figure, short) for figure in sides)]
+            for name, label in OWNED.items()
+        ],
+    )
+
+
+def slope(run: Run) -> str:
+    return sentence(
+        "The slope of log time over log n is {}.",
+        run.show("lloyd", "blobs", "slope", share),
     )
 
 
@@ -576,7 +628,10 @@ def beside_earlier(run: Run) -> str:
 BLOCKS: dict[str, Callable[[Run], str]] = {
     "run": the_run,
     "one-owner": one_owner,
+    "losses": losses,
+    "other-libraries": other_libraries,
     "more-records": more_records,
+    "slope": slope,
     "memory-of-a-fit": memory_of_a_fit,
     "less-memory": less_memory,
     "seeded": seeded,
