@@ -29,6 +29,7 @@ from fedforget import (
 from fedforget.clustering.replay import engine
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
 from fedforget.estimators import files
+from fedforget.estimators import kmeans as kmeans_module
 from followers import rows_keep
 from reachable import arrays_of, where_found
 
@@ -471,6 +472,28 @@ def test_more_clusters_than_records():
     with pytest.raises(ValueError, match="n_samples=150 should be at least n_clusters=151"):
         kmeans(n_clusters=N + 1).fit(X)
     kmeans(n_clusters=N).fit(X)
+
+
+def test_more_records_than_a_model_can_hold(monkeypatch, model, snapshot, path):
+    """The limit is 2^30; a smaller one shows that both verbs, and load, look at it."""
+    model.save(path)
+    before, twin = snapshot(model), copy.deepcopy(model)
+    monkeypatch.setattr(kmeans_module, "MOST_RECORDS", N + 3)
+    with pytest.raises(ValueError, match=r"X has 9 rows.*holds 150 records.*153 at most.*forget"):
+        model.learn(NEW_X, ids=NEW_IDS)
+    assert snapshot(model) == before
+    many = np.concatenate([X, NEW_X])
+    with pytest.raises(ValueError, match="X has 159 rows; a model can hold 153 records at most"):
+        model.fit(many)
+    assert snapshot(model) == before
+    for one in (model, twin):  # as many as there is room for
+        one.learn(NEW_X[:3], ids=NEW_IDS[:3])
+        one.forget(IDS[::7])
+        one.learn(NEW_X[3:], ids=NEW_IDS[3:])
+    assert snapshot(model) == snapshot(twin)
+    monkeypatch.setattr(kmeans_module, "MOST_RECORDS", N - 1)
+    with pytest.raises(ModelFileError, match=r"X has 150 rows.*149 records at most"):
+        KMeans.load(path)
 
 
 def test_nothing_before_fit(path):

@@ -41,7 +41,7 @@ GREEDY, PLAIN = "greedy", "plain"
 """How seeds are drawn: the best of several candidates per step, or one after the other."""
 
 MOST_RECORDS = 2**30
-"""More could make sums of 32-bit steps overflow."""
+"""A model holds no more: sums of 32-bit steps could overflow."""
 
 
 class KMeans(OwnerEstimator):
@@ -169,8 +169,7 @@ class KMeans(OwnerEstimator):
 
     def _build(self, rows: Floats, ids: Ids, given: Mapping[str, Any], root: Secret) -> None:
         """Set the fitted state."""
-        if len(rows) > MOST_RECORDS:
-            raise ValueError(f"X has {len(rows)} rows; at most 2^30 can be clustered")
+        self._check_room(0, len(rows))
         check_values(rows)
         keys = self._begin(ids, root)
         task = Task(
@@ -188,6 +187,18 @@ class KMeans(OwnerEstimator):
 
     def _some_ids(self) -> Ids:
         return self._model.records.ids[: len(self._model)]
+
+    def _check_room(self, held: int, new: int) -> None:
+        if held + new <= MOST_RECORDS:
+            return
+        if held:
+            raise ValueError(
+                f"X has {new} rows, and the model holds {held} records; it can hold {MOST_RECORDS}"
+                " at most, so learn fewer, or forget others first"
+            )
+        raise ValueError(
+            f"X has {new} rows; a model can hold {MOST_RECORDS} records at most, so fit fewer"
+        )
 
     def _take_out(self, found: Ints) -> tuple[Ints, Keys]:
         self._model.forget(found)

@@ -58,6 +58,9 @@ class OwnerEstimator(CentreEstimator):
         """An array of the ids' type, which is empty if there are no records."""
         raise NotImplementedError
 
+    def _check_room(self, held: int, new: int) -> None:
+        """Refuse more records than a model can hold; here there is no such limit."""
+
     def _take_out(self, found: Ints) -> tuple[Ints, Keys]:
         """Erase records; returns the handles that others have now, and the keys of these."""
         raise NotImplementedError
@@ -113,6 +116,7 @@ class OwnerEstimator(CentreEstimator):
         self._check_fitted()
         watch, index = Stopwatch(), self._index
         rows = self._unchecked_rows(X, reset=False)
+        self._check_room(len(index), len(rows))
         check_values(rows)
         new = column_of(ids, len(rows), "ids")
         check_same_kind(new, self._some_ids(), "ids")
