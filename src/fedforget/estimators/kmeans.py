@@ -89,6 +89,9 @@ class KMeans(OwnerEstimator):
         Iterations of the best restart.
     ids_ : ndarray of shape (n_records,)
         The records' ids.
+    model_digest_ : str
+        SHA-256 of ``n_clusters``, ``seeding``, the steps to which features are rounded, the centres
+        and the sizes of the clusters.  Equal digests are equal models.
     n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Notes
@@ -252,6 +255,10 @@ class KMeans(OwnerEstimator):
     def inertia_(self) -> float:
         return _as_float(self._fitted.loss())
 
+    @property
+    def model_digest_(self) -> str:
+        return self._digest_of(self._outcome, self._fitted.task.n_clusters)
+
     def path(self, numbers: Any) -> ClusterPath:
         """Compare models with other numbers of clusters, on the records held.
 
@@ -344,7 +351,7 @@ class KMeans(OwnerEstimator):
                 "parameters": parameters,
                 "random_state": files.plain_random_state(self._fitted_with["random_state"]),
                 "secret": self._root.data.hex(),
-                "digest": self._digest(),
+                "digest": self.model_digest_,
             },
             {
                 "values": records.points.values[order],
@@ -367,11 +374,8 @@ class KMeans(OwnerEstimator):
             root = Secret(bytes.fromhex(header["secret"]))
             model._build(values, column_of(arrays["ids"], len(values), "ids"), given, root)
             model._fitted_with = model.get_params(deep=False)
-        files.check_digest(path, header["digest"], model._digest())
+        files.check_digest(path, header["digest"], model.model_digest_)
         return model
-
-    def _digest(self) -> str:
-        return self._digest_of(self._outcome, self._fitted.task.n_clusters)
 
     def _digest_of(self, outcome: Outcome, n_clusters: int) -> str:
         digest = Digest("kmeans").field("n_clusters", n_clusters)
