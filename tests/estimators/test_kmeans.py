@@ -365,7 +365,7 @@ def test_few_distinct_rows():
 def test_rows_that_rounding_makes_equal():
     """Distinct by less than a step, 2^-27 here: they count as one."""
     values = np.array([[1.0], [2.0**-40], [2.0**-39], [-(2.0**-40)], [0.0]])
-    with pytest.warns(ConvergenceWarning, match="only 2 of n_clusters=3"):
+    with pytest.warns(ConvergenceWarning, match=r"only 2 of n_clusters=3.*rounding removes"):
         one = KMeans(3, random_state=0).fit(values)
     one.forget(0)
     assert one.cluster_centers_.shape == (3, 1)
@@ -468,6 +468,17 @@ def test_ids_that_cannot_be_learned(ids, error, match, model, snapshot):
     assert snapshot(model) == before
     model.learn(NEW_X[:2], ids=["n", "m"])
     assert model.ids_.tolist() == [*IDS, "n", "m"]
+
+
+@pytest.mark.parametrize("kind", [KMeans, SeededKMeans])
+@pytest.mark.parametrize("options", [{}, {"ids": None}], ids=str)
+def test_learning_without_ids(kind, options, snapshot):
+    """Row numbers would be ids that are held already."""
+    one = kind(K, random_state=0).fit(X)
+    before = snapshot(one)
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.learn needs ids: pass one per new"):
+        one.learn(NEW_X, **options)
+    assert snapshot(one) == before
 
 
 def test_more_clusters_than_records():

@@ -127,8 +127,8 @@ class CentreEstimator(
 def warn_of_few(found: int, n_clusters: int) -> None:
     """Warn, at the caller of ``fit``, that fewer seeds were drawn than asked for."""
     warnings.warn(
-        f"only {found} of n_clusters={n_clusters} seeds could be drawn: X has no more distinct"
-        " rows",
+        f"only {found} of n_clusters={n_clusters} seeds could be drawn: every row of X equals one"
+        " of them, or differs from it by so little that rounding removes the difference",
         ConvergenceWarning,
         stacklevel=3,
     )

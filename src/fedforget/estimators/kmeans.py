@@ -54,7 +54,8 @@ class KMeans(OwnerEstimator):
     Parameters
     ----------
     n_clusters : int, default=8
-        Number of clusters.  Fewer are found where there are fewer distinct records; ``fit`` warns.
+        Number of clusters.  Fewer are found where fewer records are distinct after rounding;
+        ``fit`` warns.
     n_init : int, default=1
         Number of restarts; the one with the lowest inertia is the model.
     max_iter : int, default=300

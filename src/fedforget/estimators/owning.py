@@ -100,20 +100,25 @@ class OwnerEstimator(CentreEstimator):
 
         return self._change(change)
 
-    def learn(self, X: npt.ArrayLike, *, ids: Any) -> Report:
+    def learn(self, X: npt.ArrayLike, *, ids: Any = None) -> Report:
         """Add records.
 
         Parameters
         ----------
         X : array-like of shape (n_new, n_features)
         ids : array-like of int or str
-            Their ids; none may be held already.
+            Their ids, which must be given; none may be held already.
 
         Returns
         -------
         Report
         """
         self._check_fitted()
+        if ids is None:
+            raise TypeError(
+                f"{type(self).__name__}.learn needs ids: pass one per new row, each of which the"
+                " model does not hold yet"
+            )
         watch, index = Stopwatch(), self._index
         rows = self._unchecked_rows(X, reset=False)
         self._check_room(len(index), len(rows))
