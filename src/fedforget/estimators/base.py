@@ -17,12 +17,12 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedforget.arrays import Floats, Labels
 from fedforget.clustering.distance import MAX_MAGNITUDE, nearest, pairwise
 from fedforget.errors import CutOffError
+from fedforget.estimators.parameters import check_finite
 from fedforget.report import Report
 
 
@@ -83,7 +83,7 @@ class CentreEstimator(
     def _rows(self, X: npt.ArrayLike) -> Floats:
         self._check_fitted()
         rows = self._unchecked_rows(X, reset=False)
-        assert_all_finite(rows, input_name="X")
+        check_finite(rows)
         return np.ascontiguousarray(self._to_clustered(rows))
 
     def _filled_centres(self) -> Floats:

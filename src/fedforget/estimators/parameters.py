@@ -6,6 +6,7 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 from sklearn.utils import assert_all_finite, check_random_state
 
 from fedforget.arrays import Floats
@@ -29,8 +30,33 @@ def root_secret(random_state: Any) -> Secret:
 def check_values(X: Floats) -> None:
     """Refuse NaN, infinities, and values whose squared differences could leave float64's range."""
     if not all_in_range(X):
-        assert_all_finite(X, input_name="X")
+        refuse_not_finite(X)
         check_magnitude(X, "X")
+
+
+def check_finite(X: Floats) -> None:
+    """Refuse NaN and infinities, unless scikit-learn is told to assume that there are none."""
+    try:
+        assert_all_finite(X, input_name="X")
+    except ValueError:
+        refuse_not_finite(X)
+        raise
+
+
+def refuse_not_finite(X: Floats) -> None:
+    """Name the first NaN or infinity.  This looks at every value: call it when a check failed."""
+    is_wrong = ~np.isfinite(X)
+    total = int(np.count_nonzero(is_wrong))
+    if not total:
+        return
+    row, column = divmod(int(is_wrong.argmax()), X.shape[1])
+    value = float(X[row, column])
+    what = "NaN" if np.isnan(value) else "infinity"
+    others = f", the first of {total} such values" if total > 1 else ""
+    raise ValueError(
+        f"Input X contains {what}: X[{row}, {column}] = {value!r}{others}; leave such rows out, or"
+        " put numbers there"
+    ) from None
 
 
 def check_measured(X: Floats, row: int, d2: Floats) -> None:
