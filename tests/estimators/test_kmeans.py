@@ -643,6 +643,19 @@ def test_a_loaded_model_goes_on_as_the_original(left, params, path, snapshot):
     assert snapshot(loaded) == snapshot(model)
 
 
+@pytest.mark.parametrize(
+    "limit", ["2 GiB", "1.5MiB", np.str_("1 TiB"), 0, 10**6, np.int64(10**6)], ids=repr
+)
+def test_a_loaded_model_has_the_parameters_that_were_given(limit, path):
+    params = {"n_init": 2, "memory_limit": limit, "n_jobs": None, "tol": 0.01, "random_state": 4}
+    model = KMeans(K, **params).fit(X)
+    model.save(path)
+    assert KMeans.load(path).get_params() == model.get_params()
+    model.set_params(memory_limit="1 KiB")  # in force from the next fit on
+    model.save(path)
+    assert KMeans.load(path).memory_limit == limit
+
+
 PLAIN_DIGEST = "9a00d7eeca09afd4104138367246f7e9eb272dd84bf2aae1301eb3cb38b92612"
 """Of the model below, as it was before seeds could be drawn greedily."""
 

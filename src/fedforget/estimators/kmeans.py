@@ -345,6 +345,9 @@ class KMeans(OwnerEstimator):
         records = self._fitted.records
         order = records.by_arrival()
         parameters = checked_among(self._constraints, self._fitted_with)
+        limit = self._fitted_with["memory_limit"]
+        if isinstance(limit, str):  # As it was given, not in bytes.
+            parameters["memory_limit"] = str(limit)
         files.write(
             path,
             {
