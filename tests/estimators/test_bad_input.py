@@ -320,6 +320,13 @@ def test_learn_needs_clients_where_fit_was_given_them(assert_refused):
     assert_refused(model, lambda m: m.learn(VALUES[:1], ids=[101]))
 
 
+@pytest.mark.parametrize("options", [{}, {"ids": None}], ids=str)
+def test_learning_without_ids(fitted, assert_refused, options):
+    """Row numbers would be ids that are held already."""
+    match = rf"^{type(fitted).__name__}\.learn needs ids: pass one per new row"
+    assert_refused(fitted, lambda model: model.learn(VALUES[:2], **options), TypeError, match)
+
+
 @pytest.mark.parametrize(
     ("ids", "kind"),
     [
@@ -327,7 +334,6 @@ def test_learn_needs_clients_where_fit_was_given_them(assert_refused):
         (np.True_, "bool"),
         (1.0, "float"),
         (np.float64(1.0), "float64"),
-        (None, "NoneType"),
         ((i for i in (1, 2)), "generator"),
         ({1: 2}.keys(), "dict_keys"),
         ({1: 2}, "dict"),

@@ -470,17 +470,6 @@ def test_ids_that_cannot_be_learned(ids, error, match, model, snapshot):
     assert model.ids_.tolist() == [*IDS, "n", "m"]
 
 
-@pytest.mark.parametrize("kind", [KMeans, SeededKMeans])
-@pytest.mark.parametrize("options", [{}, {"ids": None}], ids=str)
-def test_learning_without_ids(kind, options, snapshot):
-    """Row numbers would be ids that are held already."""
-    one = kind(K, random_state=0).fit(X)
-    before = snapshot(one)
-    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.learn needs ids: pass one per new"):
-        one.learn(NEW_X, **options)
-    assert snapshot(one) == before
-
-
 def test_more_clusters_than_records():
     with pytest.raises(ValueError, match="n_samples=150 should be at least n_clusters=151"):
         kmeans(n_clusters=N + 1).fit(X)

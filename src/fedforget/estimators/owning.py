@@ -16,6 +16,7 @@ from fedforget.estimators.parameters import (
     check_same_kind,
     check_values,
     column_of,
+    ids_to_learn,
     locate,
     refuse_held,
 )
@@ -114,16 +115,11 @@ class OwnerEstimator(CentreEstimator):
         Report
         """
         self._check_fitted()
-        if ids is None:
-            raise TypeError(
-                f"{type(self).__name__}.learn needs ids: pass one per new row, each of which the"
-                " model does not hold yet"
-            )
         watch, index = Stopwatch(), self._index
         rows = self._unchecked_rows(X, reset=False)
         self._check_room(len(index), len(rows))
         check_values(rows)
-        new = column_of(ids, len(rows), "ids")
+        new = ids_to_learn(ids, len(rows), self)
         check_same_kind(new, self._some_ids(), "ids")
         check_distinct(new)
         keys = refuse_held(new, index.look_up(keys_of_ids(self._secret, new))).keys

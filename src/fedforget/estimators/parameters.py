@@ -76,6 +76,16 @@ def column_of(values: Any, n: int, what: str) -> Ids:
     return ids_of_rows(values, n, what, "X")
 
 
+def ids_to_learn(ids: Any, n: int, estimator: object) -> Ids:
+    """The ids of new records, which must be given: row numbers would be held already."""
+    if ids is None:
+        raise TypeError(
+            f"{type(estimator).__name__}.learn needs ids: pass one per new row, each of which the"
+            " model does not hold yet"
+        )
+    return column_of(ids, n, "ids")
+
+
 def check_same_kind(new: Ids, old: Ids, what: str) -> None:
     """Refuse strings where the model holds integers, and the other way round."""
     if len(new) and len(old) and new.dtype.kind != old.dtype.kind:
