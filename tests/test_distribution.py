@@ -8,7 +8,7 @@ implementation for one choice of seeds in 10,000.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -20,27 +20,6 @@ from fedforget import FederatedKMeans, SeededKMeans
 
 POINTS = [0, 1, 3, 7, 8]
 RUNS = 4000
-ERROR_RATE = 1e-4
-
-
-def fits(observed: Iterable[tuple[int, ...]], law: dict[tuple[int, ...], Fraction]) -> bool:
-    """Pearson's test; outcomes expected fewer than five times are taken together."""
-    counts = Counter(observed)
-    total = sum(counts.values())
-    assert set(counts) <= set(law), "an impossible outcome"
-    found, expected = [], []
-    rare_found, rare_expected = 0, 0.0
-    for outcome, probability in law.items():
-        if total * probability < 5:
-            rare_found += counts[outcome]
-            rare_expected += float(total * probability)
-        else:
-            found.append(counts[outcome])
-            expected.append(float(total * probability))
-    if rare_expected:
-        found.append(rare_found)
-        expected.append(rare_expected)
-    return bool(stats.chisquare(found, expected).pvalue > ERROR_RATE)
 
 
 def draws(n_seeds: int, change: Callable[[SeededKMeans], None]) -> list[tuple[int, ...]]:
@@ -61,7 +40,7 @@ def relabelled(law: dict[tuple[int, ...], Fraction], kept: list[int]) -> dict:
 @pytest.mark.parametrize("n_seeds", [1, 2, 3])
 def test_fresh_seeds_follow_the_law_of_kmeans_plus_plus(n_seeds: int) -> None:
     observed = draws(n_seeds, lambda model: None)
-    assert fits(observed, twins.seeding_law(POINTS, n_seeds))
+    assert twins.fits(observed, twins.seeding_law(POINTS, n_seeds))
 
 
 @pytest.mark.parametrize("gone", [[0], [3], [1, 4]])
@@ -69,12 +48,12 @@ def test_seeds_after_forgetting_follow_the_law_of_what_is_left(gone: list[int]) 
     kept = [i for i in range(len(POINTS)) if i not in gone]
     law = relabelled(twins.seeding_law([POINTS[i] for i in kept], 2), kept)
     observed = draws(2, lambda model: model.forget(gone))
-    assert fits(observed, law)
+    assert twins.fits(observed, law)
     # The test has teeth: the law before forgetting, without the lost outcomes, does not fit.
     before = {o: p for o, p in twins.seeding_law(POINTS, 2).items() if not set(o) & set(gone)}
     unchanged = {o: p / sum(before.values()) for o, p in before.items()}
     assert twins.total_variation(law, unchanged) > Fraction(1, 50)
-    assert not fits(observed, unchanged)
+    assert not twins.fits(observed, unchanged)
 
 
 def test_seeds_after_learning_follow_the_law_of_everything() -> None:
@@ -84,7 +63,7 @@ def test_seeds_after_learning_follow_the_law_of_everything() -> None:
         model = SeededKMeans(2, random_state=run).fit(X[:3])
         model.learn(X[3:], ids=[3, 4])
         outcomes.append(tuple(model.seed_ids_.tolist()))
-    assert fits(outcomes, twins.seeding_law(POINTS, 2))
+    assert twins.fits(outcomes, twins.seeding_law(POINTS, 2))
 
 
 def test_restarting_from_scratch_is_not_exact() -> None:
@@ -143,4 +122,4 @@ class TestCounts:
     def test_paper_mode_is_wrong_half_of_the_time(self) -> None:
         found = self.centroids("paper")
         assert set(found) == {0.4, round(0.8 / 3, 12)}
-        assert stats.binomtest(found[0.4], self.RUNS, 0.5).pvalue > ERROR_RATE
+        assert stats.binomtest(found[0.4], self.RUNS, 0.5).pvalue > twins.ERROR_RATE

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
+from scipy import stats
 
 MASK = 2**64 - 1
+
+ERROR_RATE = 1e-4
+"""How often a test of fit may reject a right implementation, over all choices of seeds."""
+
+Law = dict[tuple[int, ...], Fraction]
+"""The probability of each outcome, such as seeds in the order of drawing."""
 
 
 def siphash_128(key: bytes, message: bytes) -> bytes:
@@ -227,6 +235,26 @@ def seeding_law(points: Sequence[int], n_seeds: int) -> dict[tuple[int, ...], Fr
 
     extend((), Fraction(1))
     return law
+
+
+def fits(observed: Iterable[tuple[int, ...]], law: Law) -> bool:
+    """Pearson's test; outcomes expected fewer than five times are taken together."""
+    counts = Counter(observed)  # which takes counts, too, as they are
+    total = counts.total()
+    assert set(counts) <= set(law), "an impossible outcome"
+    found, expected = [], []
+    rare_found, rare_expected = 0, 0.0
+    for outcome, probability in law.items():
+        if total * probability < 5:
+            rare_found += counts[outcome]
+            rare_expected += float(total * probability)
+        else:
+            found.append(counts[outcome])
+            expected.append(float(total * probability))
+    if rare_expected:
+        found.append(rare_found)
+        expected.append(rare_expected)
+    return bool(stats.chisquare(found, expected).pvalue > ERROR_RATE)
 
 
 def total_variation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Traffic:
 class Report:
     """A summary of one change to a model.
 
+    ``print`` shows it as a sentence.  Its ``repr`` is short: it leaves out what is zero or empty,
+    and always ``work``, ``traffic`` and ``seconds``, which are there to be read one by one.
+
     Attributes
     ----------
     verb : ``"forget"``, ``"learn"`` or ``"forget_clients"``.
@@ -62,9 +65,14 @@ class Report:
     reseeded: Mapping[Name, int] = field(default_factory=dict)
     changed_points: int = 0
     server: Literal["ran", "unchanged", "none"] = "none"
-    work: Work | None = None
-    traffic: Traffic | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    work: Work | None = field(default=None, repr=False)
+    traffic: Traffic | None = field(default=None, repr=False)
+    seconds: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        given = ((one, getattr(self, one.name)) for one in fields(self) if one.repr)
+        shown = (f"{one.name}={value!r}" for one, value in given if value not in (one.default, {}))
+        return f"Report({', '.join(shown)})"
 
     def __str__(self) -> str:
         numbers = ((self.removed, "removed"), (self.added, "added"))

@@ -44,6 +44,11 @@ BAD_RECORDS = {
     "no columns": np.empty((2, 0)),
 }
 ANY_WIDTH = {"too narrow": [[0.1], [0.2]], "too wide": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]}
+NOT_FINITE = {
+    "nan": (np.nan, r"Input X contains NaN: X\[7, 1\] = nan; leave such rows out"),
+    "inf": (np.inf, r"Input X contains infinity: X\[7, 1\] = inf; leave such rows out"),
+    "minus inf": (-np.inf, r"Input X contains infinity: X\[7, 1\] = -inf; leave such rows out"),
+}
 BAD_IDS = {
     "duplicated": [101, 101],
     "duplicated strings": ["p", "p"],
@@ -155,6 +160,20 @@ def test_learn_refuses_records(fitted, assert_refused, X):
 def test_reading_refuses_records(fitted, method, X):
     with pytest.raises(REFUSED):
         getattr(fitted, method)(X)
+
+
+@pytest.mark.parametrize(("value", "match"), NOT_FINITE.values(), ids=NOT_FINITE)
+def test_the_first_value_that_is_no_number_is_named(fitted, assert_refused, value, match):
+    """With its row and column, by all that take rows."""
+    X = VALUES.copy()
+    X[7, 1] = value
+    assert_refused(fitted, lambda model: _learn(model, X, np.arange(100, 124)), ValueError, match)
+    for method in (fitted.fit, fitted.predict, fitted.transform, fitted.score):
+        with pytest.raises(ValueError, match=match):
+            method(X)
+    X[[9, 20], 0] = np.inf, np.nan
+    with pytest.raises(ValueError, match=r"X\[7, 1\] = -?(nan|inf), the first of 3 such values;"):
+        fitted.fit(X)
 
 
 def test_learning_no_rows_changes_nothing(fitted, snapshot):
@@ -301,6 +320,13 @@ def test_learn_needs_clients_where_fit_was_given_them(assert_refused):
     assert_refused(model, lambda m: m.learn(VALUES[:1], ids=[101]))
 
 
+@pytest.mark.parametrize("options", [{}, {"ids": None}], ids=str)
+def test_learning_without_ids(fitted, assert_refused, options):
+    """Row numbers would be ids that are held already."""
+    match = rf"^{type(fitted).__name__}\.learn needs ids: pass one per new row"
+    assert_refused(fitted, lambda model: model.learn(VALUES[:2], **options), TypeError, match)
+
+
 @pytest.mark.parametrize(
     ("ids", "kind"),
     [
@@ -308,7 +334,6 @@ def test_learn_needs_clients_where_fit_was_given_them(assert_refused):
         (np.True_, "bool"),
         (1.0, "float"),
         (np.float64(1.0), "float64"),
-        (None, "NoneType"),
         ((i for i in (1, 2)), "generator"),
         ({1: 2}.keys(), "dict_keys"),
         ({1: 2}, "dict"),

@@ -846,6 +846,26 @@ def test_reports_of_one_owner():
     assert (report.verb, report.removed, report.added) == ("learn", 0, 9)
 
 
+def test_a_report_in_a_notebook_is_short():
+    """Its repr says what happened; what it cost is in the sentence and in the attributes."""
+    model = fit(aggregation="secure")
+    gone = IDS[model.clients_ == "west"]
+    report = model.forget(gone)
+    assert repr(report) == (
+        f"Report(verb='forget', removed={len(gone)}, left=('west',),"
+        f" changed_points={report.changed_points}, server='ran')"
+    )
+    assert report.work is not None
+    assert report.traffic is not None
+    assert report.seconds["total"] > 0
+    assert "bytes sent" in str(report)
+    one = SeededKMeans(4, random_state=1).fit(X, ids=IDS)
+    report = one.forget(one.seed_ids_[3])
+    assert repr(report) == "Report(verb='forget', removed=1, reseeded={'owner': 4})"
+    assert repr(one.forget([])) == "Report(verb='forget')"
+    assert repr(one.learn(NEW_X, ids=NEW_IDS)).startswith("Report(verb='learn', added=9")
+
+
 # Seeds of one owner
 
 

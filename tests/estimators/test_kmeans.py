@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -29,6 +30,7 @@ from fedforget import (
 from fedforget.clustering.replay import engine
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans
 from fedforget.estimators import files
+from fedforget.estimators import kmeans as kmeans_module
 from followers import rows_keep
 from reachable import arrays_of, where_found
 
@@ -69,6 +71,7 @@ def test_attributes(model):
     assert model.ids_.tolist() == IDS.tolist()
     assert isinstance(model.inertia_, float)
     assert isinstance(model.n_iter_, int)
+    assert isinstance(model.model_digest_, str)
     assert 1 <= model.n_iter_ <= model.max_iter
     assert model.n_features_in_ == D
     assert kmeans().fit(X).ids_.tolist() == list(range(N))
@@ -274,7 +277,7 @@ def test_the_model_does_not_depend_on(params, snapshot, monkeypatch):
         each.forget([3, 5, 9])
         each.learn(NEW_X, ids=np.arange(1000, 1009))
     assert snapshot(one) == snapshot(usual)
-    assert one._digest() == usual._digest()
+    assert one.model_digest_ == usual.model_digest_
 
 
 @pytest.mark.parametrize(
@@ -362,7 +365,7 @@ def test_few_distinct_rows():
 def test_rows_that_rounding_makes_equal():
     """Distinct by less than a step, 2^-27 here: they count as one."""
     values = np.array([[1.0], [2.0**-40], [2.0**-39], [-(2.0**-40)], [0.0]])
-    with pytest.warns(ConvergenceWarning, match="only 2 of n_clusters=3"):
+    with pytest.warns(ConvergenceWarning, match=r"only 2 of n_clusters=3.*rounding removes"):
         one = KMeans(3, random_state=0).fit(values)
     one.forget(0)
     assert one.cluster_centers_.shape == (3, 1)
@@ -473,11 +476,34 @@ def test_more_clusters_than_records():
     kmeans(n_clusters=N).fit(X)
 
 
+def test_more_records_than_a_model_can_hold(monkeypatch, model, snapshot, path):
+    """The limit is 2^30; a smaller one shows that both verbs, and load, look at it."""
+    model.save(path)
+    before, twin = snapshot(model), copy.deepcopy(model)
+    monkeypatch.setattr(kmeans_module, "MOST_RECORDS", N + 3)
+    with pytest.raises(ValueError, match=r"X has 9 rows.*holds 150 records.*153 at most.*forget"):
+        model.learn(NEW_X, ids=NEW_IDS)
+    assert snapshot(model) == before
+    many = np.concatenate([X, NEW_X])
+    with pytest.raises(ValueError, match="X has 159 rows; a model can hold 153 records at most"):
+        model.fit(many)
+    assert snapshot(model) == before
+    for one in (model, twin):  # as many as there is room for
+        one.learn(NEW_X[:3], ids=NEW_IDS[:3])
+        one.forget(IDS[::7])
+        one.learn(NEW_X[3:], ids=NEW_IDS[3:])
+    assert snapshot(model) == snapshot(twin)
+    monkeypatch.setattr(kmeans_module, "MOST_RECORDS", N - 1)
+    with pytest.raises(ModelFileError, match=r"X has 150 rows.*149 records at most"):
+        KMeans.load(path)
+
+
 def test_nothing_before_fit(path):
     uses = [
         lambda m: m.forget([0]), lambda m: m.learn(X, ids=IDS), lambda m: m.predict(X),
         lambda m: m.transform(X), lambda m: m.score(X), lambda m: m.save(path),
         lambda m: m.cluster_centers_, lambda m: m.labels_, lambda m: m.inertia_, lambda m: m.ids_,
+        lambda m: m.model_digest_,
     ]  # fmt: skip
     for use in uses:
         with pytest.raises(NotFittedError):
@@ -498,6 +524,7 @@ def test_a_change_that_is_cut_off_leaves_a_model_that_says_so(model, monkeypatch
         uses = [
             lambda: model.cluster_centers_, lambda: model.labels_, lambda: model.ids_,
             lambda: model.inertia_, lambda: model.predict(X), lambda: model.save(path),
+            lambda: model.model_digest_,
             lambda: model.forget(IDS[1]), lambda: model.learn(NEW_X, ids=NEW_IDS),
         ]  # fmt: skip
         for use in uses:
@@ -568,13 +595,13 @@ def test_a_pickle_goes_to_another_process(tmp_path):
     (tmp_path / "model.pickle").write_bytes(pickle.dumps(model))
     program = (
         "import pickle, sys; model = pickle.load(open(sys.argv[1], 'rb'));"
-        "print(model.forget(sys.argv[2]).removed, model._digest())"
+        "print(model.forget(sys.argv[2]).removed, model.model_digest_)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "model.pickle"), IDS[0]],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.split() == ["1", kmeans().fit(X[1:], ids=IDS[1:])._digest()]
+    assert done.stdout.split() == ["1", kmeans().fit(X[1:], ids=IDS[1:]).model_digest_]
 
 
 def test_a_clone_is_not_fitted(model):
@@ -598,11 +625,24 @@ def test_a_loaded_model_goes_on_as_the_original(left, params, path, snapshot):
     model.save(path)
     loaded = KMeans.load(path)
     assert snapshot(loaded) == snapshot(model)
-    assert loaded._digest() == model._digest()
+    assert loaded.model_digest_ == model.model_digest_
     for one in (model, loaded):
         one.learn(NEW_X, ids=NEW_IDS)
         one.forget(NEW_IDS[:2])
     assert snapshot(loaded) == snapshot(model)
+
+
+@pytest.mark.parametrize(
+    "limit", ["2 GiB", "1.5MiB", np.str_("1 TiB"), 0, 10**6, np.int64(10**6)], ids=repr
+)
+def test_a_loaded_model_has_the_parameters_that_were_given(limit, path):
+    params = {"n_init": 2, "memory_limit": limit, "n_jobs": None, "tol": 0.01, "random_state": 4}
+    model = KMeans(K, **params).fit(X)
+    model.save(path)
+    assert KMeans.load(path).get_params() == model.get_params()
+    model.set_params(memory_limit="1 KiB")  # in force from the next fit on
+    model.save(path)
+    assert KMeans.load(path).memory_limit == limit
 
 
 PLAIN_DIGEST = "9a00d7eeca09afd4104138367246f7e9eb272dd84bf2aae1301eb3cb38b92612"
@@ -610,7 +650,7 @@ PLAIN_DIGEST = "9a00d7eeca09afd4104138367246f7e9eb272dd84bf2aae1301eb3cb38b92612
 
 
 def test_plain_seeding_is_what_it_was():
-    assert kmeans(n_init=2, seeding="plain").fit(X, ids=IDS)._digest() == PLAIN_DIGEST
+    assert kmeans(n_init=2, seeding="plain").fit(X, ids=IDS).model_digest_ == PLAIN_DIGEST
 
 
 def test_files_from_before_there_was_a_choice_are_plain(path, snapshot):
@@ -629,7 +669,45 @@ def test_the_digest_tells_how_seeds_were_drawn():
     """Even of a model that is the same otherwise."""
     one, other = (kmeans(n_clusters=1, seeding=seeding).fit(X) for seeding in ("greedy", "plain"))
     assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
-    assert one._digest() != other._digest()
+    assert one.model_digest_ != other.model_digest_
+
+
+def test_the_digest_tells_to_which_steps_values_were_rounded():
+    """Even where centres and sizes are the same."""
+    points = np.array([[100.0, 0.5], [100.0, -0.5]])
+    one, other = (KMeans(1, random_state=0).fit(points * scale) for scale in ([1, 1], [1, 3]))
+    assert one.cluster_centers_.tolist() == other.cluster_centers_.tolist() == [[100.0, 0.0]]
+    assert one._model.records.rounding != other._model.records.rounding
+    assert one.model_digest_ != other.model_digest_
+
+
+def test_the_digest_is_that_of_the_model_and_of_no_other(model, path):
+    """The same for all that should be the same model, and another one for any other."""
+    digest = model.model_digest_
+    assert re.fullmatch("[0-9a-f]{64}", digest)
+    model.save(path)
+    for same in (KMeans.load(path), copy.deepcopy(model), pickled(model), fresh(np.arange(N))):
+        assert same.model_digest_ == digest
+    assert clone(model).fit(X[::-1], ids=IDS[::-1]).model_digest_ == digest
+    model.forget(IDS[[3, 8]])
+    rest = np.setdiff1d(np.arange(N), [3, 8])
+    assert model.model_digest_ == fresh(rest).model_digest_ != digest
+    model.learn(X[[3, 8]], ids=IDS[[3, 8]])
+    assert model.model_digest_ == digest
+    others = [fresh(np.arange(N), **other) for other in ({"n_clusters": 5}, {"max_iter": 1})]
+    assert len({digest, *(other.model_digest_ for other in others)}) == 3
+
+
+def test_nobody_waits_for_a_digest_that_nobody_reads(model, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a digest was computed")
+
+    monkeypatch.setattr(KMeans, "_digest_of", refuse)
+    model.forget(IDS[:2])
+    model.learn(NEW_X, ids=NEW_IDS)
+    model.fit(X)
+    with pytest.raises(AssertionError, match="was computed"):
+        _ = model.model_digest_
 
 
 def test_greedy_seeding_misses_fewer_clusters():

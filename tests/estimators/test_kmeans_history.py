@@ -39,7 +39,7 @@ def state_of(model: KMeans) -> dict[str, Any]:
         "sizes": model.cluster_sizes_.tolist(),
         "inertia": float(model.inertia_).hex(),
         "n_iter": model.n_iter_,
-        "digest": model._digest(),
+        "digest": model.model_digest_,
     }
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
+import itertools
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
+import twins
 from fedforget import FederatedKMeans, KMeans
 from fedforget.clustering import lloyd_clusters
 from fedforget.clustering.distance import Rows
 from fedforget.clustering.ids import encode_id, keys_of_ids
+from fedforget.clustering.lloyd_clusters import LloydClusters, LocalKMeans
+from fedforget.clustering.partition import FixedPoint
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.race import first_row, new_race, run_race
+from fedforget.clustering.records import RecordTable
 from fedforget.estimators.parameters import root_secret
 
 LAST_OF_ITS_CLUSTER = 8
@@ -101,6 +107,69 @@ def test_a_client_reports_the_centres_of_its_own_kmeans(max_iter: int, seed: int
     assert model.induced_labels_.tolist() == distances.argmin(axis=1)[labels].tolist()
 
 
+LINE = [0, 2, 3, 7, 12, 13]
+"""Starts with two seeds among these end at different losses; also without the record at 12."""
+
+SECRETS = 2500
+
+
+def drawn_at_clients(gone: list[int]) -> tuple[list[Counter[tuple[int, ...]]], Counter[Any]]:
+    """What many clients drew: the seeds of each start, and those of the better start."""
+    values, ids = np.array(LINE)[:, np.newaxis] / 16.0, np.arange(len(LINE))
+    task = LocalKMeans(2, FixedPoint(np.zeros(1), 1.0), 300, 0.0)
+    starts: list[Counter[tuple[int, ...]]] = [Counter(), Counter()]
+    better: Counter[tuple[int, ...]] = Counter()
+    for number in range(SECRETS):
+        keys = keys_of_ids(Secret(number.to_bytes(16, "little")), ids)
+        clusters = LloydClusters(RecordTable(values.copy(), ids.copy(), keys, ids.copy()), task)
+        if gone:
+            clusters.forget(np.array(gone))
+        kmeans = clusters._kmeans
+        for start, slots in kmeans._seeds_of_all().items():
+            starts[start][tuple(kmeans.records.ids[slots].tolist())] += 1
+        better[tuple(clusters.seed_ids.tolist())] += 1
+    return starts, better
+
+
+def law_of_the_better(law: twins.Law, places: list[int]) -> twins.Law:
+    """Of two independent starts, the one with the lower loss counts; of equals, the first."""
+    points = np.array(places, dtype=float)[:, np.newaxis]
+    loss = {seeds: plain_kmeans(points, points[list(seeds)], 300)[0] for seeds in law}
+    found = dict.fromkeys(law, Fraction(0))
+    for first, second in itertools.product(law, law):
+        found[second if loss[second] < loss[first] else first] += law[first] * law[second]
+    return found
+
+
+@pytest.mark.parametrize("gone", [[], [4]], ids=str)
+def test_seeds_of_clients_follow_the_law_of_kmeans_plus_plus(gone: list[int]) -> None:
+    """Of both starts and of the better one, against enumerated laws; before and after a removal."""
+    kept = [i for i in range(len(LINE)) if i not in gone]
+    places = [LINE[i] for i in kept]
+
+    def named(law: twins.Law) -> twins.Law:
+        return {tuple(kept[i] for i in seeds): p for seeds, p in law.items()}
+
+    plain = twins.seeding_law(places, 2)
+    of_the_better = law_of_the_better(plain, places)
+    starts, better = drawn_at_clients(gone)
+    for counts in starts:
+        assert counts.total() == SECRETS
+        assert twins.fits(counts, named(plain))
+    assert twins.fits(better, named(of_the_better))
+    # The test has power: it tells these laws from others that are near.
+    assert not twins.fits(better, named(plain))
+    assert not twins.fits(starts[0], named(of_the_better))
+    for counts in starts:
+        assert not twins.fits(counts, named(twins.greedy_law(places, 2, 2)))
+    if gone:
+        before = twins.seeding_law(LINE, 2)
+        left = {seeds: p for seeds, p in before.items() if not set(seeds) & set(gone)}
+        unchanged = {seeds: p / sum(left.values()) for seeds, p in left.items()}
+        for counts in starts:
+            assert not twins.fits(counts, unchanged)
+
+
 def test_a_removal_that_leaves_a_cluster_without_records(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of two starts, one that loses a cluster is hardly ever the better one.
     monkeypatch.setattr(lloyd_clusters, "STARTS", 1)
@@ -170,7 +239,8 @@ def test_what_is_kept_makes_no_difference(
     tight = federated(5).fit(X, clients=clients)
     kmeans = [one.owner.clusters._kmeans for one in tight._federation.clients.values()]
     absent = [len(one.replayed.absent) for one in kmeans]
-    assert min(absent) == 2 if rows == 0 else max(absent) > 0
+    unkept = [one.work.unkept for one in kmeans]
+    assert min(absent) == 2 if rows == 0 else max(absent) + max(unkept) > 0
     for victim in range(0, 60, 3):
         roomy.forget(victim)
         tight.forget(victim)

@@ -97,7 +97,7 @@ def test_one_owner(n_init: int, seeding: str) -> None:
         assert (found.cluster_centers == fresh.cluster_centers_).all()
         assert found.loss == fresh.inertia_
         assert (found.cluster_sizes == fresh.cluster_sizes_).all()
-        assert (found.n_iter, found.digest) == (fresh.n_iter_, fresh._digest())
+        assert (found.n_iter, found.digest) == (fresh.n_iter_, fresh.model_digest_)
     assert (path.model(3).cluster_centers == model.cluster_centers_).all()
     assert path.rows[0].decrease is None
     assert (path.rows[2].agreement is None) == (n_init == 1)

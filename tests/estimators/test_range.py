@@ -107,24 +107,72 @@ def assert_same(model, fresh):
     assert model.n_iter_ == fresh.n_iter_
 
 
+KINDS = {
+    "limit": ([-LIMIT, LIMIT, 0.0, LIMIT / 3], (-LIMIT, LIMIT)),
+    "small beside the limit": ([1.0, 5e-324, -1e-300, 0.0, -LIMIT, 2.0**300], (-LIMIT, LIMIT)),
+    "tiny": ([1e-300, -1e-300, 0.0, -0.0, 5e-324, -3e-301], (-1e-300, 1e-300)),
+    "constant": ([LIMIT / 7], (-LIMIT, LIMIT)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", ["none", "box"])
 @pytest.mark.parametrize("aggregation", ["plain", "centroids"])
-def test_a_federation_works_up_to_the_limit(scale, aggregation, rng):
-    X = rng.choice([-LIMIT, LIMIT, 0.0, LIMIT / 3], (60, 40))
+@pytest.mark.parametrize("representatives", ["means", "seeds", "lloyd"])
+def test_a_federation_works_up_to_the_limit(kind, scale, aggregation, representatives, rng):
+    values, bounds = KINDS[kind]
+    X = rng.choice(values, (60, 40))
+    X[:, 3] = values[0]  # one feature is constant
+    X[:, 4] = np.linspace(*(np.array(bounds) / 2), 60)  # and one is different everywhere
     clients = np.arange(60) % 3
     options = {
-        "bounds": (-LIMIT, LIMIT), "step": 0.1, "scale": scale, "aggregation": aggregation,
-        "random_state": 0,
+        "bounds": bounds, "step": 0.1, "scale": scale, "aggregation": aggregation,
+        "representatives": representatives, "random_state": 0,
     }  # fmt: skip
-    model = FederatedKMeans(4, **options).fit(X, clients=clients)
-    assert np.isfinite(model.cluster_centers_).all()
+
+    def fitted(rows):
+        one = FederatedKMeans(4, **options)
+        return one.fit(X[rows], clients=clients[rows], ids=rows)
+
+    def assert_equal(one, other):
+        assert one.model_digest_ == other.model_digest_
+        assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
+        assert [one.inertia_, one.induced_inertia_] == [other.inertia_, other.induced_inertia_]
+        assert one.induced_labels_.tolist() == other.induced_labels_.tolist()
+        assert one.seed_ids_.keys() == other.seed_ids_.keys()
+        for client, seeds in one.seed_ids_.items():
+            assert seeds.tolist() == other.seed_ids_[client].tolist()
+
+    model = fitted(np.arange(60))
+    low, high = bounds
+    assert ((low <= model.cluster_centers_) & (model.cluster_centers_ <= high)).all()
+    # Squares of such values as they are vanish, and a client draws one seed; K-means of a client
+    # sees fractions of the box.
+    is_lost = kind == "tiny" and scale == "none" and representatives != "lloyd"
+    assert len(model.cluster_centers_) == (3 if is_lost else 4)
     assert np.isfinite([model.inertia_, model.induced_inertia_]).all()
-    model.forget(np.arange(20))
-    fresh = FederatedKMeans(4, **options)
-    fresh.fit(X[20:], clients=clients[20:], ids=np.arange(20, 60))
-    assert model.model_digest_ == fresh.model_digest_
+    for first in (1, 20, 55):
+        model.forget(model.ids_[model.ids_ < first])
+        assert_equal(model, fitted(np.arange(first, 60)))
+    model.learn(X[:55], clients=clients[:55], ids=np.arange(55))
+    assert model.model_digest_ == fitted(np.arange(60)).model_digest_
     with pytest.raises(ValueError, match=r"beyond 1e\+100"):
         model.learn(np.full((1, 40), BEYOND), clients=[0], ids=[999])
+
+
+@pytest.mark.parametrize("representatives", ["means", "seeds", "lloyd"])
+def test_a_federation_whose_records_are_all_equal(representatives):
+    """One centre, though many more are asked for; bounds may leave no room in a feature."""
+    X = np.tile([LIMIT, -5e-324, 0.25], (30, 1))
+    options = {
+        "bounds": [(-LIMIT, LIMIT), (-1e-300, 1e-300), (0.25, 0.25)], "step": 0.01,
+        "scale": "box", "representatives": representatives, "random_state": 0,
+    }  # fmt: skip
+    model = FederatedKMeans(4, **options).fit(X, clients=np.arange(30) % 3)
+    assert model.cluster_centers_.tolist() == [[LIMIT, 0.0, 0.25]]
+    model.forget(np.arange(29))
+    fresh = FederatedKMeans(1, **options).fit(X[29:], clients=[2], ids=[29])
+    assert model.cluster_centers_.tobytes() == fresh.cluster_centers_.tobytes()
 
 
 def test_seeds_are_counted_as_iterations(rng):

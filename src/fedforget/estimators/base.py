@@ -17,12 +17,12 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedforget.arrays import Floats, Labels
 from fedforget.clustering.distance import MAX_MAGNITUDE, nearest, pairwise
 from fedforget.errors import CutOffError
+from fedforget.estimators.parameters import check_finite
 from fedforget.report import Report
 
 
@@ -83,7 +83,7 @@ class CentreEstimator(
     def _rows(self, X: npt.ArrayLike) -> Floats:
         self._check_fitted()
         rows = self._unchecked_rows(X, reset=False)
-        assert_all_finite(rows, input_name="X")
+        check_finite(rows)
         return np.ascontiguousarray(self._to_clustered(rows))
 
     def _filled_centres(self) -> Floats:
@@ -127,8 +127,8 @@ class CentreEstimator(
 def warn_of_few(found: int, n_clusters: int) -> None:
     """Warn, at the caller of ``fit``, that fewer seeds were drawn than asked for."""
     warnings.warn(
-        f"only {found} of n_clusters={n_clusters} seeds could be drawn: X has no more distinct"
-        " rows",
+        f"only {found} of n_clusters={n_clusters} seeds could be drawn: every row of X equals one"
+        " of them, or differs from it by so little that rounding removes the difference",
         ConvergenceWarning,
         stacklevel=3,
     )

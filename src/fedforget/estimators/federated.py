@@ -41,6 +41,7 @@ from fedforget.estimators.parameters import (
     check_same_kind,
     check_values,
     column_of,
+    ids_to_learn,
     locate,
     refuse_held,
     root_secret,
@@ -350,7 +351,7 @@ class FederatedKMeans(CentreEstimator):
             )
         return self._change(lambda: self._federation.forget_clients(wanted.tolist()))
 
-    def learn(self, X: npt.ArrayLike, *, clients: Any = None, ids: Any) -> Report:
+    def learn(self, X: npt.ArrayLike, *, clients: Any = None, ids: Any = None) -> Report:
         """Add records, at old clients or new ones.
 
         Parameters
@@ -359,7 +360,7 @@ class FederatedKMeans(CentreEstimator):
         clients : array-like of int or str
             The client of each record; may be left out if ``fit`` was called without it.
         ids : array-like of int or str
-            Their ids; none may be held already.
+            Their ids, which must be given; none may be held already.
 
         Returns
         -------
@@ -369,7 +370,7 @@ class FederatedKMeans(CentreEstimator):
         rows = self._unchecked_rows(X, reset=False)
         check_values(rows)
         federation = self._federation
-        new = column_of(ids, len(rows), "ids")
+        new = ids_to_learn(ids, len(rows), self)
         names = self._names_for(clients, len(rows))
         check_same_kind(new, self._some_ids(), "ids")
         check_same_kind(names, parse_ids(list(federation.clients), "clients"), "clients")

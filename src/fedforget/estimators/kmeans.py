@@ -41,7 +41,7 @@ GREEDY, PLAIN = "greedy", "plain"
 """How seeds are drawn: the best of several candidates per step, or one after the other."""
 
 MOST_RECORDS = 2**30
-"""More could make sums of 32-bit steps overflow."""
+"""A model holds no more: sums of 32-bit steps could overflow."""
 
 
 class KMeans(OwnerEstimator):
@@ -54,7 +54,8 @@ class KMeans(OwnerEstimator):
     Parameters
     ----------
     n_clusters : int, default=8
-        Number of clusters.  Fewer are found where there are fewer distinct records; ``fit`` warns.
+        Number of clusters.  Fewer are found where fewer records are distinct after rounding;
+        ``fit`` warns.
     n_init : int, default=1
         Number of restarts; the one with the lowest inertia is the model.
     max_iter : int, default=300
@@ -89,6 +90,9 @@ class KMeans(OwnerEstimator):
         Iterations of the best restart.
     ids_ : ndarray of shape (n_records,)
         The records' ids.
+    model_digest_ : str
+        SHA-256 of ``n_clusters``, ``seeding``, the steps to which features are rounded, the centres
+        and the sizes of the clusters.  Equal digests are equal models.
     n_features_in_, feature_names_in_ : as in scikit-learn.
 
     Notes
@@ -169,8 +173,7 @@ class KMeans(OwnerEstimator):
 
     def _build(self, rows: Floats, ids: Ids, given: Mapping[str, Any], root: Secret) -> None:
         """Set the fitted state."""
-        if len(rows) > MOST_RECORDS:
-            raise ValueError(f"X has {len(rows)} rows; at most 2^30 can be clustered")
+        self._check_room(0, len(rows))
         check_values(rows)
         keys = self._begin(ids, root)
         task = Task(
@@ -188,6 +191,18 @@ class KMeans(OwnerEstimator):
 
     def _some_ids(self) -> Ids:
         return self._model.records.ids[: len(self._model)]
+
+    def _check_room(self, held: int, new: int) -> None:
+        if held + new <= MOST_RECORDS:
+            return
+        if held:
+            raise ValueError(
+                f"X has {new} rows, and the model holds {held} records; it can hold {MOST_RECORDS}"
+                " at most, so learn fewer, or forget others first"
+            )
+        raise ValueError(
+            f"X has {new} rows; a model can hold {MOST_RECORDS} records at most, so fit fewer"
+        )
 
     def _take_out(self, found: Ints) -> tuple[Ints, Keys]:
         self._model.forget(found)
@@ -240,6 +255,10 @@ class KMeans(OwnerEstimator):
     @property
     def inertia_(self) -> float:
         return _as_float(self._fitted.loss())
+
+    @property
+    def model_digest_(self) -> str:
+        return self._digest_of(self._outcome, self._fitted.task.n_clusters)
 
     def path(self, numbers: Any) -> ClusterPath:
         """Compare models with other numbers of clusters, on the records held.
@@ -326,6 +345,9 @@ class KMeans(OwnerEstimator):
         records = self._fitted.records
         order = records.by_arrival()
         parameters = checked_among(self._constraints, self._fitted_with)
+        limit = self._fitted_with["memory_limit"]
+        if isinstance(limit, str):  # As it was given, not in bytes.
+            parameters["memory_limit"] = str(limit)
         files.write(
             path,
             {
@@ -333,7 +355,7 @@ class KMeans(OwnerEstimator):
                 "parameters": parameters,
                 "random_state": files.plain_random_state(self._fitted_with["random_state"]),
                 "secret": self._root.data.hex(),
-                "digest": self._digest(),
+                "digest": self.model_digest_,
             },
             {
                 "values": records.points.values[order],
@@ -356,11 +378,8 @@ class KMeans(OwnerEstimator):
             root = Secret(bytes.fromhex(header["secret"]))
             model._build(values, column_of(arrays["ids"], len(values), "ids"), given, root)
             model._fitted_with = model.get_params(deep=False)
-        files.check_digest(path, header["digest"], model._digest())
+        files.check_digest(path, header["digest"], model.model_digest_)
         return model
-
-    def _digest(self) -> str:
-        return self._digest_of(self._outcome, self._fitted.task.n_clusters)
 
     def _digest_of(self, outcome: Outcome, n_clusters: int) -> str:
         digest = Digest("kmeans").field("n_clusters", n_clusters)

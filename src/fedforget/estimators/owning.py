@@ -16,6 +16,7 @@ from fedforget.estimators.parameters import (
     check_same_kind,
     check_values,
     column_of,
+    ids_to_learn,
     locate,
     refuse_held,
 )
@@ -58,6 +59,9 @@ class OwnerEstimator(CentreEstimator):
         """An array of the ids' type, which is empty if there are no records."""
         raise NotImplementedError
 
+    def _check_room(self, held: int, new: int) -> None:
+        """Refuse more records than a model can hold; here there is no such limit."""
+
     def _take_out(self, found: Ints) -> tuple[Ints, Keys]:
         """Erase records; returns the handles that others have now, and the keys of these."""
         raise NotImplementedError
@@ -97,14 +101,14 @@ class OwnerEstimator(CentreEstimator):
 
         return self._change(change)
 
-    def learn(self, X: npt.ArrayLike, *, ids: Any) -> Report:
+    def learn(self, X: npt.ArrayLike, *, ids: Any = None) -> Report:
         """Add records.
 
         Parameters
         ----------
         X : array-like of shape (n_new, n_features)
         ids : array-like of int or str
-            Their ids; none may be held already.
+            Their ids, which must be given; none may be held already.
 
         Returns
         -------
@@ -113,8 +117,9 @@ class OwnerEstimator(CentreEstimator):
         self._check_fitted()
         watch, index = Stopwatch(), self._index
         rows = self._unchecked_rows(X, reset=False)
+        self._check_room(len(index), len(rows))
         check_values(rows)
-        new = column_of(ids, len(rows), "ids")
+        new = ids_to_learn(ids, len(rows), self)
         check_same_kind(new, self._some_ids(), "ids")
         check_distinct(new)
         keys = refuse_held(new, index.look_up(keys_of_ids(self._secret, new))).keys

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 from sklearn.utils import assert_all_finite, check_random_state
 
 from fedforget.arrays import Floats
@@ -29,8 +30,33 @@ def root_secret(random_state: Any) -> Secret:
 def check_values(X: Floats) -> None:
     """Refuse NaN, infinities, and values whose squared differences could leave float64's range."""
     if not all_in_range(X):
-        assert_all_finite(X, input_name="X")
+        refuse_not_finite(X)
         check_magnitude(X, "X")
+
+
+def check_finite(X: Floats) -> None:
+    """Refuse NaN and infinities, unless scikit-learn is told to assume that there are none."""
+    try:
+        assert_all_finite(X, input_name="X")
+    except ValueError:
+        refuse_not_finite(X)
+        raise
+
+
+def refuse_not_finite(X: Floats) -> None:
+    """Name the first NaN or infinity.  This looks at every value: call it when a check failed."""
+    is_wrong = ~np.isfinite(X)
+    total = int(np.count_nonzero(is_wrong))
+    if not total:
+        return
+    row, column = divmod(int(is_wrong.argmax()), X.shape[1])
+    value = float(X[row, column])
+    what = "NaN" if np.isnan(value) else "infinity"
+    others = f", the first of {total} such values" if total > 1 else ""
+    raise ValueError(
+        f"Input X contains {what}: X[{row}, {column}] = {value!r}{others}; leave such rows out, or"
+        " put numbers there"
+    ) from None
 
 
 def check_measured(X: Floats, row: int, d2: Floats) -> None:
@@ -48,6 +74,16 @@ def check_measured(X: Floats, row: int, d2: Floats) -> None:
 def column_of(values: Any, n: int, what: str) -> Ids:
     """Ids or names that go with ``n`` rows."""
     return ids_of_rows(values, n, what, "X")
+
+
+def ids_to_learn(ids: Any, n: int, estimator: object) -> Ids:
+    """The ids of new records, which must be given: row numbers would be held already."""
+    if ids is None:
+        raise TypeError(
+            f"{type(estimator).__name__}.learn needs ids: pass one per new row, each of which the"
+            " model does not hold yet"
+        )
+    return column_of(ids, n, "ids")
 
 
 def check_same_kind(new: Ids, old: Ids, what: str) -> None:
