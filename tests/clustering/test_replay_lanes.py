@@ -11,6 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+import test_distance
 from llvmlite.binding import get_host_cpu_features
 
 from fedforget.clustering.replay import lanes
@@ -171,14 +172,18 @@ def test_who_has_left_is_infinitely_far_from_any_border(
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names of x86-64")
 @pytest.mark.parametrize("features", ["sse4.2", "avx2 fma"])
 def test_shorter_registers_give_the_bits_of_the_twin(features: str) -> None:
-    """The test above, compiled for processors whose registers hold a quarter or half a vector."""
+    """Also compiled for processors whose registers hold a quarter or half a vector."""
     here = get_host_cpu_features()
     if not all(here.get(feature) for feature in features.split()):
         pytest.skip(f"this processor has no {features}")
     named = ",".join(f"+{feature}" for feature in features.split())
     environment = os.environ | {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": named}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
-    wanted = f"{__file__}::{test_every_bit_is_that_of_the_twin.__name__}"
-    done = subprocess.run([*command, wanted], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    of_tiles = test_distance.test_every_row_of_a_tile_has_the_distance_of_the_definition
+    wanted = [
+        f"{__file__}::{test_every_bit_is_that_of_the_twin.__name__}",
+        f"{test_distance.__file__}::{of_tiles.__name__}",
+    ]
+    done = subprocess.run([*command, *wanted], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
