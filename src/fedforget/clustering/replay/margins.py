@@ -640,7 +640,7 @@ def _count_below(numbers, bound):
     """How many numbers are at most the bound."""
     count = np.int32(0)
     for i in range(numbers.shape[0]):
-        count += np.int32(1) if numbers[i] <= bound else np.int32(0)
+        count = np.int32(count + (1 if numbers[i] <= bound else 0))
     return np.int64(count)
 
 
@@ -681,7 +681,7 @@ def _find_cut(measured, most, cut, within, widest):
         bound = np.float32(cut)
         hits = np.int32(0)
         for j in range(measured.shape[0]):
-            hits += np.int32(1) if measured[j] <= bound else np.int32(0)
+            hits = np.int32(hits + (1 if measured[j] <= bound else 0))
         if hits <= most:
             found = cut
         if hits > most:

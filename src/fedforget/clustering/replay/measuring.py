@@ -303,7 +303,7 @@ def _measure_by_some(margins, j, slot, own, wanted):
     limit = np.float32(_farthest(margins, slot, closest) + max(wanted, least))
     close = np.int32(1)
     for k in range(norms.shape[0]):
-        close += np.int32(1) if lefts[k] <= limit else np.int32(0)
+        close = np.int32(close + (1 if lefts[k] <= limit else 0))
     if close * ONE_BY_ONE > norms.shape[0] or close == norms.shape[0]:
         return norms.shape[0]
     next_ = np.float32(np.inf)

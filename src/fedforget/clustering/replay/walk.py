@@ -394,7 +394,7 @@ def _differ(before, after, witness):
             one, two = before[begin : begin + SLOT_BLOCK], after[begin : begin + SLOT_BLOCK]
             hits = np.int32(0)
             for i in range(SLOT_BLOCK):
-                hits += np.int32(1) if one[i] != two[i] else np.int32(0)
+                hits = np.int32(hits + (1 if one[i] != two[i] else 0))
             if hits > 0:
                 for i in range(SLOT_BLOCK):
                     found = begin + i if one[i] != two[i] else found
