@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.clustering.kernels.candidates import bits_of, count_nearer, number_of
+from fedforget.clustering.kernels.bits import bits_of, number_of
+from fedforget.clustering.kernels.candidates import count_nearer
 from fedforget.clustering.kernels.clocks import draw, exponential, uniform
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import BLOCK, SCREEN
