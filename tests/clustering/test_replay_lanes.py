@@ -17,7 +17,7 @@ from llvmlite.binding import get_host_cpu_features
 from fedforget.clustering.replay import lanes
 from fedforget.clustering.replay.state import FEATURES_AT_ONCE, SLOT_BLOCK, Margins, Sizes, allocate
 
-_gather, _meet_anchors, _put_beside = lanes.gather, lanes.meet_anchors, lanes.put_beside
+_gather, _meet_anchors, _put_in_tile = lanes.gather, lanes.meet_anchors, lanes.put_in_tile
 TWICE, PAD, AWAY = np.float32(1e-3), np.float32(2e-3), np.float32(5e-4)
 
 
@@ -129,12 +129,12 @@ def test_points_that_lie_side_by_side_come_and_go(d: int, rng: np.random.Generat
     weights = np.ones(sizes.slots, dtype=np.int64)
     weights[::7] = 0
     every = np.arange(sizes.slots)
-    lanes.put_all_beside(margins.coordinates, every, weights, margins.turned)
+    lanes.fill_tiles(margins.coordinates, every, weights, margins.turned)
     assert np.isnan(margins.turned[:, 0].ravel()).tolist() == (weights == 0).tolist()
     for slot in every[::7]:
         put_one(margins.coordinates, slot, margins.turned)
     everyone = np.zeros_like(margins.turned)
-    lanes.put_all_beside(margins.coordinates, every, np.ones_like(weights), everyone)
+    lanes.fill_tiles(margins.coordinates, every, np.ones_like(weights), everyone)
     assert margins.turned.tobytes() == everyone.tobytes()
 
     gone = np.sort(rng.choice(sizes.slots, 50, replace=False))
@@ -149,7 +149,7 @@ def test_points_that_lie_side_by_side_come_and_go(d: int, rng: np.random.Generat
 
 @numba.njit
 def put_one(coordinates, slot, turned):
-    _put_beside(coordinates, slot, turned)
+    _put_in_tile(coordinates, slot, turned)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])

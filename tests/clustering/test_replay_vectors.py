@@ -27,7 +27,8 @@ from fedforget.clustering.rounding import Rounding
 FEATURES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 31, 33]
 N = 64
 
-_points, _take, _pass_on = part_of(Points), arithmetic.take, arithmetic.pass_on
+_points = part_of(Points)
+_add, _move = arithmetic.add_to_sums, arithmetic.move_between_sums
 
 
 def points_of(d: int, rng: np.random.Generator) -> Points:
@@ -59,15 +60,15 @@ def move() -> Any:
         points = _points(table)
         for i in range(slots.shape[0]):
             if sources[i] < 0:
-                _take(points, slots[i], weights[i], sums[targets[i]])
+                _add(points, slots[i], weights[i], sums[targets[i]])
             else:
-                _pass_on(points, slots[i], weights[i], sums[sources[i]], sums[targets[i]])
+                _move(points, slots[i], weights[i], sums[sources[i]], sums[targets[i]])
 
     return moved
 
 
 @pytest.mark.parametrize("d", FEATURES)
-def test_sums_follow_points_that_come_go_and_pass_on(
+def test_sums_follow_points_that_come_go_and_move(
     move: Any, d: int, rng: np.random.Generator
 ) -> None:
     """Nothing but the sums of the named clusters changes, not even next to them."""

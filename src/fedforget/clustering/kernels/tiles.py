@@ -18,8 +18,10 @@ TILE = _VECTORS * _LANES
 """Rows of a tile, which is read from its first number to its last."""
 
 _AT_ONCE = _VECTORS if has_long_registers() else 1
-"""So many vectors of rows meet a centre at once.  Their sums stay in registers, of which processors
-without AVX-512 have half as many bytes or fewer."""
+"""So many vectors of rows meet a centre at once, and their sums stay in registers.
+
+With AVX2, these have a quarter as many bytes as with AVX-512.
+"""
 
 
 @helper

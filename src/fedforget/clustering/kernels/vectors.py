@@ -25,7 +25,7 @@ VECTOR = 64
 def has_long_registers() -> bool:
     """Whether kernels are compiled for a processor whose registers hold whole vectors.
 
-    Others split each vector, and have half as many registers.
+    Others split each vector, and their registers have a quarter as many bytes in all, or fewer.
     """
     # As numba does: where none are named, those of this machine that numba may use.
     named: str | None = getattr(config, "CPU_FEATURES", None)

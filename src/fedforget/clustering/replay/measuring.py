@@ -144,14 +144,14 @@ def _measure_by_features(points, margins, slots, count, anchors, everyone):
         if not are_turned:
             gather(margins.coordinates, slots, begin, tile)
         if in_order and not are_turned:
-            _leave_empty(tile[0], points.weights[some])
+            _mark_empty_places(tile[0], points.weights[some])
         nearest, measured = margins.nearest[some], margins.measured[some]
         meet_anchors(tile, margins.factors, twice, pad, away, nearest, measured)
 
 
 @helper
-def _leave_empty(side, weights):
-    """:func:`leave` wherever there is no point.  OUT: side, one coordinate of all."""
+def _mark_empty_places(side, weights):
+    """:func:`mark_empty` wherever there is no point.  OUT: side, one coordinate of all."""
     for j in range(SLOT_BLOCK):
         side[j] = side[j] if weights[j] > 0 else np.float32(np.nan)
 
