@@ -78,7 +78,7 @@ PROTOCOL = [
     {"server_side", "memory"},
 ]
 CLUSTERING_KERNELS = [
-    {"clocks", "memory", "vectors"},
+    {"bits", "clocks", "memory", "vectors"},
     {"index", "tiles"},
     {"distance"},
     {"race", "lattice", "candidates"},

@@ -11,7 +11,8 @@ Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 UInts = npt.NDArray[np.uint64]
-Labels = npt.NDArray[np.int32]
+Int32s = npt.NDArray[np.int32]
+Labels = Int32s
 Flags = npt.NDArray[np.bool_]
 Elements = npt.NDArray[np.uint64]
 """Elements of the field that sums are taken in (:mod:`fedforget.scma`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 import twins
 from fedforget.clustering import distance, kernels
 from fedforget.clustering.distance import nearest, pairwise
+from fedforget.clustering.kernels.tiles import TILE, tile_distances
 
 
 def plain_nearest(values: np.ndarray, centres: np.ndarray) -> tuple[list[int], list[float]]:
@@ -84,6 +86,20 @@ def test_the_tiled_and_the_screened_path_agree(d: int, n: int) -> None:
     assert label.tobytes() == screened_label.tobytes()
     assert d2.tobytes() == screened_d2.tobytes()
     assert (label == ((values[:, None] - centres[None]) ** 2).sum(-1).argmin(1)).all()
+
+
+@numba.njit(error_model="numpy")
+def distances_of_one_tile(tile, centre, out):
+    tile_distances(tile, centre, out)
+
+
+@pytest.mark.parametrize("d", [0, 1, 3, 4, 5, 8, 23])
+def test_every_row_of_a_tile_has_the_distance_of_the_definition(
+    d: int, rng: np.random.Generator
+) -> None:
+    rows, centre, out = rng.normal(size=(TILE, d)), rng.normal(size=d), np.empty(TILE)
+    distances_of_one_tile(rows.T.copy(), centre, out)
+    assert out.tolist() == [twins.squared_distance(row, centre.tolist()) for row in rows.tolist()]
 
 
 SIZES = [0.0, 1e-99, 1e-60, 1e-38, 1e-20, 1e-12, 1.0, 1e12, 1e20, 1e60, 1e99]

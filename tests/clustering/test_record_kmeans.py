@@ -447,3 +447,15 @@ def test_trajectories_go_before_new_ones_come() -> None:
     finally:
         gc.enable()
     assert lives == [False, False, False]
+
+
+def test_learned_records_may_come_column_by_column(rng: np.random.Generator) -> None:
+    values, ids = rng.normal(size=(90, 5)), np.arange(90)
+    one, two = owned(values[:80], ids[:80]), owned(values[:80], ids[:80])
+    new = ids[80:]
+    slots = one.learn(np.asfortranarray(values[80:]), new, keys_of_ids(SECRET, new), new)
+    assert slots.tolist() == two.learn(values[80:], new, keys_of_ids(SECRET, new), new).tolist()
+    assert one.replayed is not None
+    assert one.records.moments.sums.tolist() == two.records.moments.sums.tolist()
+    assert one.outcome.centres.tobytes() == two.outcome.centres.tobytes()
+    assert one.loss() == owned(values, ids).loss()

@@ -11,12 +11,13 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+import test_distance
 from llvmlite.binding import get_host_cpu_features
 
 from fedforget.clustering.replay import lanes
 from fedforget.clustering.replay.state import FEATURES_AT_ONCE, SLOT_BLOCK, Margins, Sizes, allocate
 
-_gather, _meet_anchors, _put_beside = lanes.gather, lanes.meet_anchors, lanes.put_beside
+_gather, _meet_anchors, _put_in_tile = lanes.gather, lanes.meet_anchors, lanes.put_in_tile
 TWICE, PAD, AWAY = np.float32(1e-3), np.float32(2e-3), np.float32(5e-4)
 
 
@@ -128,12 +129,12 @@ def test_points_that_lie_side_by_side_come_and_go(d: int, rng: np.random.Generat
     weights = np.ones(sizes.slots, dtype=np.int64)
     weights[::7] = 0
     every = np.arange(sizes.slots)
-    lanes.put_all_beside(margins.coordinates, every, weights, margins.turned)
+    lanes.fill_tiles(margins.coordinates, every, weights, margins.turned)
     assert np.isnan(margins.turned[:, 0].ravel()).tolist() == (weights == 0).tolist()
     for slot in every[::7]:
         put_one(margins.coordinates, slot, margins.turned)
     everyone = np.zeros_like(margins.turned)
-    lanes.put_all_beside(margins.coordinates, every, np.ones_like(weights), everyone)
+    lanes.fill_tiles(margins.coordinates, every, np.ones_like(weights), everyone)
     assert margins.turned.tobytes() == everyone.tobytes()
 
     gone = np.sort(rng.choice(sizes.slots, 50, replace=False))
@@ -148,7 +149,7 @@ def test_points_that_lie_side_by_side_come_and_go(d: int, rng: np.random.Generat
 
 @numba.njit
 def put_one(coordinates, slot, turned):
-    _put_beside(coordinates, slot, turned)
+    _put_in_tile(coordinates, slot, turned)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -171,14 +172,18 @@ def test_who_has_left_is_infinitely_far_from_any_border(
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names of x86-64")
 @pytest.mark.parametrize("features", ["sse4.2", "avx2 fma"])
 def test_shorter_registers_give_the_bits_of_the_twin(features: str) -> None:
-    """The test above, compiled for processors whose registers hold a quarter or half a vector."""
+    """Also compiled for processors whose registers hold a quarter or half a vector."""
     here = get_host_cpu_features()
     if not all(here.get(feature) for feature in features.split()):
         pytest.skip(f"this processor has no {features}")
     named = ",".join(f"+{feature}" for feature in features.split())
     environment = os.environ | {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": named}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
-    wanted = f"{__file__}::{test_every_bit_is_that_of_the_twin.__name__}"
-    done = subprocess.run([*command, wanted], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    of_tiles = test_distance.test_every_row_of_a_tile_has_the_distance_of_the_definition
+    wanted = [
+        f"{__file__}::{test_every_bit_is_that_of_the_twin.__name__}",
+        f"{test_distance.__file__}::{of_tiles.__name__}",
+    ]
+    done = subprocess.run([*command, *wanted], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout

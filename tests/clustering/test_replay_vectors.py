@@ -7,7 +7,9 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from numba.core import config
 
+from fedforget.clustering.kernels.vectors import has_long_registers
 from fedforget.clustering.replay import arithmetic
 from fedforget.clustering.replay.parts import part_of, table_of
 from fedforget.clustering.replay.points import change_moments
@@ -25,7 +27,8 @@ from fedforget.clustering.rounding import Rounding
 FEATURES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 31, 33]
 N = 64
 
-_points, _take, _pass_on = part_of(Points), arithmetic.take, arithmetic.pass_on
+_points = part_of(Points)
+_add, _move = arithmetic.add_to_sums, arithmetic.move_between_sums
 
 
 def points_of(d: int, rng: np.random.Generator) -> Points:
@@ -57,15 +60,15 @@ def move() -> Any:
         points = _points(table)
         for i in range(slots.shape[0]):
             if sources[i] < 0:
-                _take(points, slots[i], weights[i], sums[targets[i]])
+                _add(points, slots[i], weights[i], sums[targets[i]])
             else:
-                _pass_on(points, slots[i], weights[i], sums[sources[i]], sums[targets[i]])
+                _move(points, slots[i], weights[i], sums[sources[i]], sums[targets[i]])
 
     return moved
 
 
 @pytest.mark.parametrize("d", FEATURES)
-def test_sums_follow_points_that_come_go_and_pass_on(
+def test_sums_follow_points_that_come_go_and_move(
     move: Any, d: int, rng: np.random.Generator
 ) -> None:
     """Nothing but the sums of the named clusters changes, not even next to them."""
@@ -107,3 +110,35 @@ def test_moments_follow_points_of_any_weight(d: int, m: int, rng: np.random.Gene
     found = [low + (high << 64) for low, high in squares.tolist()]
     wanted = (weights[:, None] * steps * steps).sum(axis=0)
     assert found == [int(square) % 2**128 for square in wanted]
+
+
+def test_vectors_refuse_arrays_that_are_not_in_c_order(rng: np.random.Generator) -> None:
+    """Addresses are computed for rows that follow each other, with no regard to strides."""
+    points = points_of(3, rng)
+    changed = np.zeros((2, CHANGE_COLUMNS), dtype=np.int64)
+    changed[:, SLOT], changed[:, AFTER] = [0, 1], 1
+    sums, squares = np.zeros(3, dtype=np.int64), np.zeros((3, 2), dtype=np.uint64)
+    values = np.asfortranarray(points.values[:2])
+    with pytest.raises(
+        TypeError, match=r"vectors take C-contiguous arrays, not array\(float64, 2d, F"
+    ):
+        change_moments(table_of(points), changed, values, sums, squares)
+    assert not sums.any()
+
+
+@pytest.mark.parametrize(
+    ("features", "is_long"), [("+avx2,+avx512f", True), ("+avx2,-avx512f", False), ("", False)]
+)
+def test_registers_are_those_of_the_processor_that_is_compiled_for(
+    features: str, is_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "CPU_FEATURES", features)
+    assert has_long_registers() == is_long
+
+
+def test_registers_are_short_where_numba_may_not_use_long_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(config, "CPU_FEATURES", None)
+    monkeypatch.setattr(config, "ENABLE_AVX", 0)
+    assert not has_long_registers()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedforget.arrays import Floats, Ints, Labels
+from fedforget.arrays import Floats, Int32s, Ints
 from fedforget.clustering import kernels
 from fedforget.clustering.distance import Rows
 from fedforget.clustering.prf import Keys
@@ -73,7 +73,7 @@ class Track:
     keys: Keys
     distances: Floats
     known: Ints
-    early: Labels
+    early: Int32s
     draws: Floats
     n_early: Ints
 
@@ -92,7 +92,7 @@ class Track:
             np.full(races, -1),
         )
 
-    def of_races(self) -> tuple[Floats | Ints | Labels, ...]:
+    def of_races(self) -> tuple[Floats | Ints | Int32s, ...]:
         """What is known, with the races of all steps in a row."""
         parts = self.distances, self.known, self.early, self.draws, self.n_early
         return tuple(part.reshape(self.known.size, *part.shape[2:]) for part in parts)

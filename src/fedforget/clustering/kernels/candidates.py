@@ -10,13 +10,9 @@ word by word.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
+from fedforget.clustering.kernels.bits import bits_of
 from fedforget.clustering.kernels.distance import screen_margin, squared_distance
 from fedforget.clustering.kernels.tiles import TILE, tile_distances, turn_tile
 from fedforget.compilation import allocating_kernel, helper, inlined, kernel
@@ -68,31 +64,13 @@ def count_square(total, square, coarse, sign):
     carry(total, sign * np.int64(high / coarse), sign * np.int64(low / (coarse / _LOW_WORD)))
 
 
-@intrinsic
-def bits_of(typing_context: Any, number: Any) -> Any:
-    """The 64 bits of a number, read as an integer."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@intrinsic
-def number_of(typing_context: Any, bits: Any) -> Any:
-    """The number that has these 64 bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
 @helper
 def count_nearer(squares, others, coarse, sign, total):
     """Let the lesser of each of two squared distances come (sign 1) or go (-1).  OUT: total.
 
-    To a number that is lifted, the bits add its parts as integers; they may overflow on the way.
+    Adding the lift makes a number's bits an integer that grows by one per unit, so parts are added
+    up as integers.  The sums may wrap around before the lifts are subtracted; the results are
+    exact.
     """
     high_lift, low_lift = _LIFT * coarse, _LIFT * (coarse / _LOW_WORD)
     for begin in range(0, squares.shape[0], _AT_ONCE):

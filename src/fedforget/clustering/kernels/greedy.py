@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedforget.clustering.kernels.candidates import bits_of, count_nearer, number_of
+from fedforget.clustering.kernels.bits import bits_of, number_of
+from fedforget.clustering.kernels.candidates import count_nearer
 from fedforget.clustering.kernels.clocks import draw, exponential, uniform
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.race import BLOCK, SCREEN
@@ -20,11 +21,14 @@ TO_MEASURE = -1
 MANY = 32
 """Where one row in so many has gone, shares are taken away only if distances are known."""
 
-TILES = 32
+TILES_AT_ONCE = 32
 """Tiles that candidates meet before distances are added up: these are still in cache."""
 
-FEW = 32
-"""Rows that are looked at one by one where a glance at all of them says that one may matter."""
+SCREENED = 32
+"""Rows screened together; they are looked at one by one only if one of them may matter."""
+
+FEW_GONE = 32
+"""Up to so many removed rows are looked for among the early ones before a list is rewritten."""
 
 NOBODY = np.iinfo(np.int64).max
 """The potential of a candidate whose race nobody has won."""
@@ -60,86 +64,129 @@ def draw_steps(
     is_new, counts = np.empty(n_candidates, dtype=np.bool_), np.empty(n_candidates, dtype=np.bool_)
     block, taken = np.empty(BLOCK), np.empty((n_candidates, gone.shape[0]))
     are_kept = distances.shape[0] == n_seeds
-    few_gone = gone.shape[0] * MANY < rate.shape[0]
     if step == 0:
         for i in range(rate.shape[0]):
             rate[i] = 1.0 if weights[i] > 0 else 0.0
     while step < n_seeds:
-        drawn, potentials, at = rows[step], totals[step], step if are_kept else 0
-        apart, whose = distances[at], known[at]
+        is_first, at = step == 0, step if are_kept else 0
+        # Candidate 0 of the first step has no rivals.
+        n_drawn = 1 if is_first else n_candidates
+        drawn, potentials, apart, whose = rows[step], totals[step], distances[at], known[at]
         if not are_kept:
             whose[:] = -1
             n_early[at] = -1
-        anybody, largest = False, -1.0
-        for number in range(n_candidates if step > 0 else 1):
-            if drawn[number] == TO_DRAW:
-                if largest < 0.0:
-                    largest = _largest(rate)
-                counter = stream + np.uint64(step) + np.uint64(number << candidate_bits)
-                listed = early[at, number], draws[at, number]
-                if n_early[at, number] < 0:
-                    n_early[at, number] = _gather_early(
-                        keys0, keys1, weights, counter, *listed, block
-                    )
-                row, score, ties = _win(
-                    keys0, keys1, counter, rate, largest, *listed, n_early[at, number]
-                )
-                if ties > 1:
-                    taken[:] = 0.0
-                    return step, number
-                drawn[number] = row
-                scores[step, number] = score
-                potentials[number, :] = TO_MEASURE if row >= 0 else NOBODY
-            anybody = anybody or drawn[number] >= 0
+        anybody, tied = _draw_candidates(
+            keys0, keys1, weights, stream + np.uint64(step), candidate_bits, n_drawn, rate,
+            early[at], draws[at], n_early[at], drawn, scores[step], potentials, block,
+        )  # fmt: skip
+        if tied >= 0:
+            taken[:] = 0.0
+            return step, tied
         if not anybody:
             break
 
-        for number in range(n_candidates):
-            is_new[number] = counts[number] = False
-            if drawn[number] >= 0:
-                is_new[number] = potentials[number, 0] == TO_MEASURE
-                # To measure what many leave behind takes longer than to add up what is left.
-                stands = few_gone or whose[number] == drawn[number]
-                counts[number] = is_new[number] or not stands
-                _pick(tiles, drawn[number], places[number])
-        if step == 0:
-            counts[:] = False
-            potentials[0, :] = 0
+        _set_out(tiles, gone, rate, whose, drawn, potentials, is_first, places, is_new, counts)
         _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, counts)
         for number in range(n_candidates):
             if whose[number] >= 0 or not are_kept:
                 _take_out(apart[number], gone, taken[number])
-            if step > 0 and drawn[number] >= 0 and not counts[number]:
-                # It stands, and loses the shares of the records that have gone.
-                if whose[number] != drawn[number]:
-                    for c in range(gone.shape[0]):
-                        record = tiles[gone[c] // TILE, :, gone[c] % TILE]
-                        taken[number, c] = squared_distance(record, places[number])
-                count_nearer(taken[number], gone_rate, coarse, -1, potentials[number])
-
+        if not is_first:
+            _subtract_gone(
+                tiles, places, coarse, gone, gone_rate, whose, drawn, counts, taken, potentials
+            )
         best = least_total(drawn, potentials)
         if whose[best] != drawn[best]:
+            _measure_one(tiles, places[best], apart[best])
             whose[best] = drawn[best]
-            for number in range(tiles.shape[0]):
-                some = apart[best, number * TILE : (number + 1) * TILE]
-                tile_distances(tiles[number], places[best], some)
             _take_out(apart[best], gone, taken[best])
+
         if is_new[best] or best != chosen[step]:
             rows[step + 1 :] = TO_DRAW
-        _come_nearer(rate, apart[best], step == 0)
-        _come_nearer(gone_rate, taken[best], step == 0)
+        _come_nearer(rate, apart[best], is_first)
+        _come_nearer(gone_rate, taken[best], is_first)
         chosen[step] = best
         step += 1
     # They were distances of records that have gone.
     taken[:] = 0.0
     if not are_kept:
-        # Nobody would know whose these are when a record goes.
-        distances[:] = 0.0
-        known[:] = -1
-        n_early[:] = -1
-        early[:] = 0
-        draws[:] = 0.0
+        _forget_step(distances, known, early, draws, n_early)
     return step, -1
+
+
+@helper
+def _draw_candidates(
+    keys0, keys1, weights, first_counter, candidate_bits, n_drawn, rate, early, draws, n_early,
+    drawn, scores, potentials, block,
+):  # fmt: skip
+    """Draw the candidates of a step that are still to be drawn, among the first ``n_drawn``.
+
+    Returns whether anybody has won a race, and the candidate whose race ends in a tie, or -1; the
+    candidates after that one are not drawn.  OUT: early, draws, n_early, drawn, scores, potentials,
+    block.
+    """
+    anybody, largest = False, -1.0
+    for number in range(n_drawn):
+        if drawn[number] == TO_DRAW:
+            if largest < 0.0:
+                largest = _largest(rate)
+            counter = first_counter + np.uint64(number << candidate_bits)
+            listed = early[number], draws[number]
+            if n_early[number] < 0:
+                n_early[number] = _gather_early(keys0, keys1, weights, counter, *listed, block)
+            row, score, ties = _win(keys0, keys1, counter, rate, largest, *listed, n_early[number])
+            if ties > 1:
+                return anybody, number
+            drawn[number] = row
+            scores[number] = score
+            potentials[number, :] = TO_MEASURE if row >= 0 else NOBODY
+        anybody = anybody or drawn[number] >= 0
+    return anybody, -1
+
+
+@helper
+def _set_out(tiles, gone, rate, whose, drawn, potentials, is_first, places, is_new, counts):
+    """Find out which candidates are new, and whose potentials are to be added up from scratch.
+
+    OUT: potentials, places (where each candidate is), is_new, counts.
+    """
+    few_gone = gone.shape[0] * MANY < rate.shape[0]
+    for number in range(drawn.shape[0]):
+        is_new[number] = counts[number] = False
+        if drawn[number] >= 0:
+            is_new[number] = potentials[number, 0] == TO_MEASURE
+            # To measure what many leave behind takes longer than to add up what is left.
+            stands = few_gone or whose[number] == drawn[number]
+            counts[number] = (is_new[number] or not stands) and not is_first
+            _pick(tiles, drawn[number], places[number])
+    if is_first:
+        potentials[0, :] = 0
+
+
+@helper
+def _subtract_gone(tiles, places, coarse, gone, gone_rate, whose, drawn, counts, taken, potentials):
+    """Take the shares of records that have gone from the potentials of candidates that stand.
+
+    OUT: taken, potentials.
+    """
+    for number in range(drawn.shape[0]):
+        if drawn[number] < 0 or counts[number]:
+            continue
+        if whose[number] != drawn[number]:
+            for c in range(gone.shape[0]):
+                record = tiles[gone[c] // TILE, :, gone[c] % TILE]
+                taken[number, c] = squared_distance(record, places[number])
+        count_nearer(taken[number], gone_rate, coarse, -1, potentials[number])
+
+
+@helper
+def _forget_step(distances, known, early, draws, n_early):
+    """Overwrite what is known of the only step that there is room for.  OUT: all arguments."""
+    # These arrays are not kept up to date, so clear them now.
+    distances[:] = 0.0
+    known[:] = -1
+    n_early[:] = -1
+    early[:] = 0
+    draws[:] = 0.0
 
 
 @helper
@@ -155,8 +202,8 @@ def _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, count
                 count_nearer(apart[number, :n], rate, coarse, 1, potentials[number])
             else:
                 any_unknown = True
-    for first in range(0, tiles.shape[0] if any_unknown else 0, TILES):
-        last = min(first + TILES, tiles.shape[0])
+    for first in range(0, tiles.shape[0] if any_unknown else 0, TILES_AT_ONCE):
+        last = min(first + TILES_AT_ONCE, tiles.shape[0])
         for tile in range(first, last):
             # A tile meets all candidates while the processor has it close at hand.
             for number in range(drawn.shape[0]):
@@ -171,6 +218,13 @@ def _measure(tiles, places, coarse, rate, apart, whose, drawn, potentials, count
     for number in range(drawn.shape[0]):
         if counts[number]:
             whose[number] = drawn[number]
+
+
+@helper
+def _measure_one(tiles, place, apart):
+    """The squared distances of all rows to one candidate.  OUT: apart."""
+    for number in range(tiles.shape[0]):
+        tile_distances(tiles[number], place, apart[number * TILE : (number + 1) * TILE])
 
 
 @helper
@@ -218,12 +272,12 @@ def _gather_early(keys0, keys1, weights, counter, early, draws, block):
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
         _draw_block(keys0[begin:end], keys1[begin:end], counter, block)
-        for first in range(0, BLOCK, FEW):
-            some = block[first : first + FEW]
+        for first in range(0, BLOCK, SCREENED):
+            some = block[first : first + SCREENED]
             hits = 0
-            for i in range(FEW):
+            for i in range(SCREENED):
                 hits += 1 if some[i] <= limit else 0
-            for i in range(FEW if hits > 0 else 0):
+            for i in range(SCREENED if hits > 0 else 0):
                 if some[i] <= limit and weights[begin + first + i] > 0:
                     if found == early.shape[0]:
                         _clear(early, draws, 0)
@@ -273,8 +327,8 @@ def _win(keys0, keys1, counter, rate, largest, early, draws, n_early):
     limit = _limit_of(n, early.shape[0]) if n_early >= 0 else 0.0
     if best * SCREEN * largest <= limit:
         return winner, best, ties
-    for begin in range(0, n, FEW):
-        some = rate[begin : begin + FEW]
+    for begin in range(0, n, SCREENED):
+        some = rate[begin : begin + SCREENED]
         hits = 0
         for i in range(some.shape[0]):
             hits += 1 if best * SCREEN * some[i] > limit else 0
@@ -331,8 +385,9 @@ def clear_rows(
         if not are_clear:
             for j in range(rows.shape[0]):
                 distances[k, rows[j]] = 0.0
-        # Few rows are seldom among those that are early, and vectors tell soon.
-        if rows.shape[0] > FEW or _any_among(rows, early[k, : max(n_early[k], 0)]):
+        # Few removed rows are seldom early; this check is vectorised and cheaper than rewriting the
+        # list.
+        if rows.shape[0] > FEW_GONE or _any_among(rows, early[k, : max(n_early[k], 0)]):
             n_early[k] = _drop_early(early[k], draws[k], n_early[k], is_gone)
     for j in range(rows.shape[0]):
         is_gone[rows[j]] = False

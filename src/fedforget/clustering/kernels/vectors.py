@@ -2,8 +2,8 @@
 
 It will not turn rows of numbers into columns, and it stores sums that could stay in registers.  The
 vectors are those of LLVM, not of a processor; a processor with shorter ones takes several for each.
-Every operation rounds once, as the same operation on numbers does, so no bit depends on them; the
-one exception says so.
+Every operation rounds once, as the same operation on numbers does, so no bit depends on them,
+except :meth:`VectorCode.add_fused`, which only estimates use.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, config, types
+from numba.core.codegen import get_host_cpu_features
 from numba.np.arrayobj import make_array
 
 VECTOR = 64
@@ -25,13 +25,12 @@ VECTOR = 64
 def has_long_registers() -> bool:
     """Whether kernels are compiled for a processor whose registers hold whole vectors.
 
-    Others split each vector, and have half as many registers.
+    Others split each vector, and their registers have a quarter as many bytes in all, or fewer.
     """
-    # As numba does: where none are named, those of this machine.
+    # As numba does: where none are named, those of this machine that numba may use.
     named: str | None = getattr(config, "CPU_FEATURES", None)
-    if named is None:
-        return bool(get_host_cpu_features().get("avx512f"))
-    return "+avx512f" in named.split(",")
+    features: str = get_host_cpu_features() if named is None else named
+    return "+avx512f" in features.split(",")
 
 
 _WORD, _INT = ir.IntType(64), ir.IntType(32)
@@ -50,12 +49,16 @@ class VectorCode:
     Parameters
     ----------
     kind : the type of the numbers in the vectors.
-    context, builder, signature, arguments : what an intrinsic is given by numba.
+    context, builder, signature, arguments : what an intrinsic is given by numba.  Arrays have to be
+        C-contiguous.
     """
 
     def __init__(
         self, kind: Any, context: Any, builder: Any, signature: Any, arguments: Any
     ) -> None:
+        for one in signature.args:
+            if isinstance(one, types.Array) and one.layout != "C":
+                raise TypeError(f"vectors take C-contiguous arrays, not {one}")
         self.builder = builder
         self.lanes = lanes_of(kind)
         self.vector = ir.VectorType(_REAL[kind], self.lanes)
@@ -127,7 +130,7 @@ class VectorCode:
         """The vector that begins at an address, whole or of so many numbers."""
         number = place.type.pointee
         kind = ir.VectorType(number, count or self.lanes)
-        # Integers may be short; of other numbers, four bytes are enough to ask for.
+        # Never claim more alignment than one number has; four bytes are enough.
         align = min(4, number.width // 8) if isinstance(number, ir.IntType) else 4
         return self.builder.load(self.builder.bitcast(place, kind.as_pointer()), align=align)
 

@@ -134,16 +134,16 @@ def weight_of(sums):
 
 
 @helper
-def take(points, slot, weight, sums):
+def add_to_sums(points, slot, weight, sums):
     """Add weight times a point, in steps from the origin, to the sums of a cluster.  OUT: sums."""
-    _take(points.values, slot, points.rounders, points.origin, weight, sums)
+    _add_steps(points.values, slot, points.rounders, points.origin, weight, sums)
     sums[sums.shape[0] - 1] += weight
 
 
 @helper
-def pass_on(points, slot, weight, source, target):
+def move_between_sums(points, slot, weight, source, target):
     """Let a point leave the sums of a cluster for those of another.  OUT: source, target."""
-    _pass_on(points.values, slot, points.rounders, points.origin, weight, source, target)
+    _move_steps(points.values, slot, points.rounders, points.origin, weight, source, target)
     source[source.shape[0] - 1] -= weight
     target[target.shape[0] - 1] += weight
 
@@ -171,10 +171,10 @@ def _weighted_steps(code: VectorCode, arguments: Any, c: Any, lanes: int) -> Any
 
 
 @intrinsic
-def _take(
+def _add_steps(
     typing_context: Any, values: Any, slot: Any, rounders: Any, origin: Any, weight: Any, sums: Any
 ) -> Any:
-    """:func:`take` in vectors, except for the weight of the cluster.  OUT: sums."""
+    """:func:`add_to_sums` in vectors, except for the weight of the cluster.  OUT: sums."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = VectorCode(types.float64, context, builder, signature, arguments)
@@ -188,11 +188,11 @@ def _take(
 
 
 @intrinsic
-def _pass_on(
+def _move_steps(
     typing_context: Any, values: Any, slot: Any, rounders: Any, origin: Any, weight: Any,
     source: Any, target: Any,
 ) -> Any:  # fmt: skip
-    """:func:`pass_on` in vectors, except for the weights of the clusters.  OUT: source, target."""
+    """:func:`move_between_sums` in vectors, except for the weights.  OUT: source, target."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = VectorCode(types.float64, context, builder, signature, arguments)

@@ -268,6 +268,16 @@ def _closer(estimate, k, lowest, second, which):
 
 
 @helper
+def _any_in_doubt(which, labels, near, other, bound):
+    """Whether a point of a block has another label than the lowest estimate, or two are close."""
+    hits = np.int32(0)
+    for i in range(SLOT_BLOCK):
+        stands = (which[i] == labels[i]) & (other[i] - near[i] > bound)
+        hits = np.int32(hits + (0 if stands else 1))
+    return hits > 0
+
+
+@helper
 def _take_labels(points, rows, columns, scratch, row, begin, end, limit, touched):
     """Let a block of points have the labels of their lowest estimates, or settle them.
 
@@ -278,11 +288,9 @@ def _take_labels(points, rows, columns, scratch, row, begin, end, limit, touched
     # The difference is taken in single precision.
     bound = np.float32(limit * (1.0 + 1e-5))
     for first in range(0, end - begin, SLOT_BLOCK):
-        hits = np.int32(0)
-        for i in range(first, first + SLOT_BLOCK):
-            stands = (which[i] == labels[i]) & (other[i] - near[i] > bound)
-            hits += np.int32(0) if stands else np.int32(1)
-        if hits == 0:
+        # Loops over slices, whose indices are not negative, become vectors.
+        some = slice(first, first + SLOT_BLOCK)
+        if not _any_in_doubt(which[some], labels[some], near[some], other[some], bound):
             continue
         for i in range(first, first + SLOT_BLOCK):
             slot, was, now = begin + i, np.int64(labels[i]), np.int64(which[i])

@@ -33,7 +33,7 @@ def count_differences(one, two):
     """How many labels differ."""
     count = np.int32(0)
     for i in range(one.shape[0]):
-        count += np.int32(1) if one[i] != two[i] else np.int32(0)
+        count = np.int32(count + (1 if one[i] != two[i] else 0))
     return np.int64(count)
 
 

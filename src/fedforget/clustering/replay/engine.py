@@ -19,7 +19,7 @@ from fedforget.clustering.lloyd import Moments, Restarts, threshold_of
 from fedforget.clustering.race import Candidates
 from fedforget.clustering.replay import walk
 from fedforget.clustering.replay.columns import NEVER
-from fedforget.clustering.replay.lanes import put_all_beside
+from fedforget.clustering.replay.lanes import fill_tiles
 from fedforget.clustering.replay.pair_products import know_all, know_arrivals
 from fedforget.clustering.replay.parts import table_of
 from fedforget.clustering.replay.points import change_moments, set_features
@@ -292,7 +292,7 @@ class Replay(Generic[Draws, Result]):
             set_features(points, np.empty((0, 1), dtype=np.float64), kept.coordinates, kept.lengths)
             if len(kept.turned):
                 weights = self.points.weights
-                put_all_beside(kept.coordinates, np.arange(len(weights)), weights, kept.turned)
+                fill_tiles(kept.coordinates, np.arange(len(weights)), weights, kept.turned)
         nothing = np.empty((0, 1), dtype=np.float32)
         if self.columns is not None:
             empty = np.empty((0, 1), dtype=np.float64)

@@ -490,7 +490,7 @@ def _list_doubtful(near, other, limit, listed):
         own, rest = near[begin : begin + SLOT_BLOCK], other[begin : begin + SLOT_BLOCK]
         hits = np.int32(0)
         for i in range(SLOT_BLOCK):
-            hits += np.int32(1) if rest[i] - own[i] <= bound else np.int32(0)
+            hits = np.int32(hits + (1 if rest[i] - own[i] <= bound else 0))
         if hits > 0:
             for i in range(SLOT_BLOCK):
                 listed[count] = begin + i

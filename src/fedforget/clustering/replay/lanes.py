@@ -17,7 +17,9 @@ from fedforget.compilation import helper, inlined, kernel
 
 VECTORS_AT_ONCE = 4 if has_long_registers() else 2
 ANCHORS_AT_ONCE = 2
-"""So many vectors of points meet so many anchors at once: their sums fit into registers."""
+"""A block of so many vectors of points meets so many anchors at once.  Their estimates stay in
+registers, of which processors without AVX-512 have a quarter as many bytes or fewer.
+"""
 
 
 @helper
@@ -39,7 +41,7 @@ def gather(coordinates, slots, begin, tile):
 
 
 @helper
-def put_beside(coordinates, slot, turned):
+def put_in_tile(coordinates, slot, turned):
     """Put a point in its place among points that lie side by side.  OUT: turned."""
     tile, lane = turned[slot // SLOT_BLOCK], slot % SLOT_BLOCK
     length = np.float32(0.0)
@@ -51,13 +53,15 @@ def put_beside(coordinates, slot, turned):
 
 
 @inlined
-def leave(turned, slot):
-    """Let a point be met no more: no anchor is near to what is not a number.  OUT: turned."""
+def mark_empty(turned, slot):
+    """Mark a place as empty with NaN: every comparison with an anchor is then false, so the margin
+    is infinite.  OUT: turned.
+    """
     turned[slot // SLOT_BLOCK, 0, slot % SLOT_BLOCK] = np.float32(np.nan)
 
 
 @kernel
-def put_all_beside(coordinates, slots, weights, turned):
+def fill_tiles(coordinates, slots, weights, turned):
     """Put all slots side by side; where the weight is 0, there is no point.  OUT: turned."""
     for slot in range(weights.shape[0]):
         tile = turned[slot // SLOT_BLOCK]
@@ -67,7 +71,7 @@ def put_all_beside(coordinates, slots, weights, turned):
             for c in range(coordinates.shape[1], tile.shape[0] - 1):
                 fill(tile[c], np.float32(0.0))
         if weights[slot] == 0:
-            leave(turned, slot)
+            mark_empty(turned, slot)
 
 
 @kernel
@@ -80,7 +84,7 @@ def erase_coordinates(coordinates, turned, slots):
         tile, lane = turned[slots[i] // SLOT_BLOCK], slots[i] % SLOT_BLOCK
         for c in range(tile.shape[0]):
             tile[c, lane] = 0.0
-        leave(turned, slots[i])
+        mark_empty(turned, slots[i])
 
 
 @helper

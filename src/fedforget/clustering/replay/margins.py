@@ -21,7 +21,7 @@ from fedforget.clustering.replay.arithmetic import (
     nearest_within,
     two_lowest,
 )
-from fedforget.clustering.replay.lanes import leave, put_beside
+from fedforget.clustering.replay.lanes import mark_empty, put_in_tile
 from fedforget.clustering.replay.measuring import (
     all_at_once,
     find_rivals,
@@ -64,7 +64,7 @@ def add_point_to_margins(points, margins, scratch, slot):
     for c in range(margins.coordinates.shape[1]):
         margins.coordinates[slot, c] = scratch.point[c]
     if margins.turned.shape[0] > 0:
-        put_beside(margins.coordinates, slot, margins.turned)
+        put_in_tile(margins.coordinates, slot, margins.turned)
 
 
 @inlined
@@ -74,7 +74,7 @@ def meet_changes(points, margins, scratch, changed):
     if margins.turned.shape[0] > 0:
         for c in range(changed.shape[0]):
             if changed[c, AFTER] == 0:
-                leave(margins.turned, changed[c, SLOT])
+                mark_empty(margins.turned, changed[c, SLOT])
 
 
 @helper
@@ -482,25 +482,15 @@ def _take_margins(
 
     That is, two of them together.  Points with ample margins keep what the drift leaves of them,
     unless there are few of these or nothing is known of them.  ``is_first`` marks the first row of
-    a new run, which notes no moves; in others, ``all_labelled`` says that no point is without a
-    label.
+    a new run, which notes no moves; in others, ``all_labelled`` says that every slot that holds a
+    point has a label.
 
     OUT: rows, margins, scratch.
     """
     slots, capacity = scratch.candidates, points.weights.shape[0]
     radius = np.sqrt(points.summary.radius2)
     kept = margins.rows[row]
-    # A list for changes such as this one, unless the last one took up much of the room already.
-    # How far centres of a new row are from those of the row above says nothing about changes to
-    # come, so there the list is short.
-    most = margins.border.shape[1]
-    cut = kept.cut
-    if is_old:
-        cut = max(cut, REACH * drift) if ROOMY * kept.listed <= most else cut
-    else:
-        most = min(most, capacity // SLOTS_PER_POINT + BORDER_BLOCK)
-    if not 0.0 < cut < 4.0 * radius:
-        cut = 0.125 * radius
+    cut, most = _first_cut(margins, row, capacity, radius, drift, is_old)
     # The new anchors are off the centres, too, by a rounding.
     least = 2.0 * largest(margins.drifts[row])
     drift += least
@@ -542,6 +532,25 @@ def _take_margins(
     scratch.tally.distances += margins.drifts.shape[1] * met - saved
 
 
+@inlined
+def _first_cut(margins, row, capacity, radius, drift, is_old):
+    """The cut to begin with, and how many points may be listed.
+
+    An old row has a list for changes such as this one, unless its last list took up much of the
+    room already.  How far centres of a new row are from those of the row above says nothing about
+    changes to come, so there the list is short.
+    """
+    kept = margins.rows[row]
+    cut, most = kept.cut, margins.border.shape[1]
+    if is_old:
+        cut = max(cut, REACH * drift) if ROOMY * kept.listed <= most else cut
+    else:
+        most = min(most, capacity // SLOTS_PER_POINT + BORDER_BLOCK)
+    if not 0.0 < cut < 4.0 * radius:
+        cut = 0.125 * radius
+    return cut, most
+
+
 @helper
 def _list_everyone(points, reserves, slots, in_order):
     """List every slot with a point, or simply every slot; returns how many.
@@ -571,8 +580,9 @@ def _take_first_labels(points, labels, nearest):
 def _take_in_order(margins, labels, row, count, least, lowest, left):
     """Let all slots have the margins that were measured, slot by slot.
 
-    Lists those whose labels are in doubt, unless these are below ``lowest``: where every point has
-    a label, a slot without one has no point.  Returns how many they are.  OUT: margins, left.
+    List the slots whose labels are in doubt.  Slots with a label below ``lowest`` are listed only
+    if their margin is small; with ``lowest`` = 0 this leaves out empty slots.  Returns how many.
+    OUT: margins, left.
     """
     reserves, measured, nearest = margins.reserves[row], margins.measured, margins.nearest
     spent, bound = np.float32(margins.rows[row].spent), np.float32(least)
@@ -607,8 +617,7 @@ def _take_listed(margins, labels, row, slots, count, least, left):
 def _settle_left(points, rows, margins, scratch, row, n_left, least, is_first, turn):
     """Give the points whose labels are in doubt the nearest centres, and settle near ones.
 
-    They are listed behind the candidates, by their places among these.
-    OUT: rows, margins, scratch.
+    ``candidates[capacity:]`` holds their indices in ``candidates``.  OUT: rows, margins, scratch.
     """
     labels, reserves, drifts = rows.labels[row], margins.reserves[row], margins.drifts[row]
     slots, measured, nearest = scratch.candidates, margins.measured, margins.nearest
@@ -640,7 +649,7 @@ def _count_below(numbers, bound):
     """How many numbers are at most the bound."""
     count = np.int32(0)
     for i in range(numbers.shape[0]):
-        count += np.int32(1) if numbers[i] <= bound else np.int32(0)
+        count = np.int32(count + (1 if numbers[i] <= bound else 0))
     return np.int64(count)
 
 
@@ -681,7 +690,7 @@ def _find_cut(measured, most, cut, within, widest):
         bound = np.float32(cut)
         hits = np.int32(0)
         for j in range(measured.shape[0]):
-            hits += np.int32(1) if measured[j] <= bound else np.int32(0)
+            hits = np.int32(hits + (1 if measured[j] <= bound else 0))
         if hits <= most:
             found = cut
         if hits > most:

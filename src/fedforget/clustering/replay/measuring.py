@@ -144,14 +144,14 @@ def _measure_by_features(points, margins, slots, count, anchors, everyone):
         if not are_turned:
             gather(margins.coordinates, slots, begin, tile)
         if in_order and not are_turned:
-            _leave_empty(tile[0], points.weights[some])
+            _mark_empty_places(tile[0], points.weights[some])
         nearest, measured = margins.nearest[some], margins.measured[some]
         meet_anchors(tile, margins.factors, twice, pad, away, nearest, measured)
 
 
 @helper
-def _leave_empty(side, weights):
-    """:func:`leave` wherever there is no point.  OUT: side, one coordinate of all."""
+def _mark_empty_places(side, weights):
+    """:func:`mark_empty` wherever there is no point.  OUT: side, one coordinate of all."""
     for j in range(SLOT_BLOCK):
         side[j] = side[j] if weights[j] > 0 else np.float32(np.nan)
 
@@ -303,7 +303,7 @@ def _measure_by_some(margins, j, slot, own, wanted):
     limit = np.float32(_farthest(margins, slot, closest) + max(wanted, least))
     close = np.int32(1)
     for k in range(norms.shape[0]):
-        close += np.int32(1) if lefts[k] <= limit else np.int32(0)
+        close = np.int32(close + (1 if lefts[k] <= limit else 0))
     if close * ONE_BY_ONE > norms.shape[0] or close == norms.shape[0]:
         return norms.shape[0]
     next_ = np.float32(np.inf)

@@ -479,7 +479,7 @@ class OwnedKMeans:
     def learn(self, values: Floats, ids: Ids, keys: Keys, arrival: Ints) -> Ints:
         """Add records; returns their slots."""
         before = self._seeds_of_all()
-        slots = self._take_in(values, ids, keys, arrival)
+        slots = self._take_in(np.ascontiguousarray(values), ids, keys, arrival)
         self.redrawn_from = self._first_redrawn(before)
         return slots
 

@@ -1,4 +1,4 @@
-"""The replay: the numbered steps of docs/replay.md, once for both strategies."""
+"""The replay: the numbered steps of docs/replay.md, once for all strategies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from fedforget.clustering.kernels.distance import squared_distance
 from fedforget.clustering.kernels.memory import AHEAD, fetch_row
 from fedforget.clustering.replay.arithmetic import (
+    add_to_sums,
     copy,
     fill,
     locate,
     mean_of,
-    pass_on,
-    take,
+    move_between_sums,
     weight_of,
 )
 from fedforget.clustering.replay.columns import (
@@ -360,10 +360,10 @@ def _total_shift(rows, scratch, above, row, is_old, turn):
 
 @helper
 def _add_up_clusters(points, labels, sums):
-    """Let clusters that are empty have all their points.  OUT: sums, of the clusters."""
+    """Add every point to the sums of its cluster, which are zero.  OUT: sums, of the clusters."""
     for slot in range(labels.shape[0]):
         if labels[slot] >= 0:
-            take(points, slot, points.weights[slot], sums[labels[slot]])
+            add_to_sums(points, slot, points.weights[slot], sums[labels[slot]])
 
 
 @helper
@@ -377,10 +377,12 @@ def _move_clusters(points, sums, scratch):
         is_one = next_.slot == move.slot and next_.weight == -move.weight
         if is_one and next_.cluster != move.cluster:
             # A point leaves a cluster for another.
-            pass_on(points, move.slot, next_.weight, sums[move.cluster], sums[next_.cluster])
+            move_between_sums(
+                points, move.slot, next_.weight, sums[move.cluster], sums[next_.cluster]
+            )
             p += 2
         else:
-            take(points, move.slot, move.weight, sums[move.cluster])
+            add_to_sums(points, move.slot, move.weight, sums[move.cluster])
             p += 1
 
 
@@ -394,7 +396,7 @@ def _differ(before, after, witness):
             one, two = before[begin : begin + SLOT_BLOCK], after[begin : begin + SLOT_BLOCK]
             hits = np.int32(0)
             for i in range(SLOT_BLOCK):
-                hits += np.int32(1) if one[i] != two[i] else np.int32(0)
+                hits = np.int32(hits + (1 if one[i] != two[i] else 0))
             if hits > 0:
                 for i in range(SLOT_BLOCK):
                     found = begin + i if one[i] != two[i] else found
