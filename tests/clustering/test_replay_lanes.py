@@ -15,6 +15,7 @@ import test_distance
 from llvmlite.binding import get_host_cpu_features
 
 from fedforget.clustering.replay import lanes
+from fedforget.clustering.replay.erasing import erase_coordinates
 from fedforget.clustering.replay.state import FEATURES_AT_ONCE, SLOT_BLOCK, Margins, Sizes, allocate
 
 _gather, _meet_anchors, _put_in_tile = lanes.gather, lanes.meet_anchors, lanes.put_in_tile
@@ -138,7 +139,7 @@ def test_points_that_lie_side_by_side_come_and_go(d: int, rng: np.random.Generat
     assert margins.turned.tobytes() == everyone.tobytes()
 
     gone = np.sort(rng.choice(sizes.slots, 50, replace=False))
-    lanes.erase_coordinates(margins.coordinates, margins.turned, gone)
+    erase_coordinates(margins.coordinates, margins.turned, gone)
     assert not margins.coordinates[gone].any()
     columns = margins.turned.transpose(0, 2, 1).reshape(sizes.slots, -1)
     assert np.isnan(columns[gone, 0]).all()

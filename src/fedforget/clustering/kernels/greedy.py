@@ -387,14 +387,14 @@ def clear_rows(
                 distances[k, rows[j]] = 0.0
         # Few removed rows are seldom early; this check is vectorised and cheaper than rewriting the
         # list.
-        if rows.shape[0] > FEW_GONE or _any_among(rows, early[k, : max(n_early[k], 0)]):
+        if rows.shape[0] > FEW_GONE or any_among(rows, early[k, : max(n_early[k], 0)]):
             n_early[k] = _drop_early(early[k], draws[k], n_early[k], is_gone)
     for j in range(rows.shape[0]):
         is_gone[rows[j]] = False
 
 
 @helper
-def _any_among(rows, others):
+def any_among(rows, others):
     """Whether any of some rows is among others."""
     hits = 0
     for j in range(rows.shape[0]):

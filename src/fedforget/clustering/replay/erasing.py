@@ -1,13 +1,30 @@
-"""What points that have left leave behind in the rows of a replay by margins."""
+"""What points that have left leave behind in a replay by margins."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedforget.compilation import helper, kernel
+from fedforget.clustering.kernels.greedy import any_among
+from fedforget.clustering.replay.arithmetic import fill
+from fedforget.clustering.replay.lanes import mark_empty
+from fedforget.clustering.replay.state import SLOT_BLOCK
+from fedforget.compilation import kernel
 
 FEW = 8
 """So many slots are looked for one after the other, because vectors tell soon."""
+
+
+@kernel
+def erase_coordinates(coordinates, turned, slots):
+    """Overwrite points that have left.  OUT: coordinates, turned."""
+    for i in range(slots.shape[0]):
+        fill(coordinates[slots[i]], np.float32(0.0))
+        if turned.shape[0] == 0:
+            continue
+        tile, lane = turned[slots[i] // SLOT_BLOCK], slots[i] % SLOT_BLOCK
+        for c in range(tile.shape[0]):
+            tile[c, lane] = 0.0
+        mark_empty(turned, slots[i])
 
 
 @kernel
@@ -25,7 +42,7 @@ def erase_from_rows(
         is_gone[slots[j]] = True
     for i in range(rows.shape[0]):
         points = border[rows[i], : listed[i]]
-        if slots.shape[0] > FEW or _any_among(slots, points):
+        if slots.shape[0] > FEW or any_among(slots, points):
             for p in range(points.shape[0]):
                 if is_gone[points[p]]:
                     border_margins[rows[i], p] = np.inf
@@ -35,14 +52,3 @@ def erase_from_rows(
             reserves[given_back[i], slots[j]] = 0.0
     for j in range(slots.shape[0]):
         is_gone[slots[j]] = False
-
-
-@helper
-def _any_among(slots, points):
-    """Whether any of some slots is among those of some points."""
-    hits = 0
-    for j in range(slots.shape[0]):
-        slot = np.int32(slots[j])
-        for p in range(points.shape[0]):
-            hits += 1 if points[p] == slot else 0
-    return hits > 0

@@ -74,19 +74,6 @@ def fill_tiles(coordinates, slots, weights, turned):
             mark_empty(turned, slot)
 
 
-@kernel
-def erase_coordinates(coordinates, turned, slots):
-    """Overwrite points that have left.  OUT: coordinates, turned."""
-    for i in range(slots.shape[0]):
-        fill(coordinates[slots[i]], np.float32(0.0))
-        if turned.shape[0] == 0:
-            continue
-        tile, lane = turned[slots[i] // SLOT_BLOCK], slots[i] % SLOT_BLOCK
-        for c in range(tile.shape[0]):
-            tile[c, lane] = 0.0
-        mark_empty(turned, slots[i])
-
-
 @helper
 def meet_anchors(tile, factors, twice, pad, away, nearest, margins):
     """The nearest anchors of a block of points, and margins.

@@ -25,8 +25,7 @@ from fedforget.clustering.replay.engine import (
     Task,
     Work,
 )
-from fedforget.clustering.replay.erasing import erase_from_rows
-from fedforget.clustering.replay.lanes import erase_coordinates
+from fedforget.clustering.replay.erasing import erase_coordinates, erase_from_rows
 from fedforget.clustering.replay.record_slots import RecordSlots
 from fedforget.clustering.replay.slot_races import SlotRaces
 from fedforget.clustering.replay.state import (
