@@ -58,7 +58,7 @@ format: $(VENV)/dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: needs-bench $(VENV)/others  ## every benchmark, single-threaded; figures in build/bench
+bench: needs-bench $(VENV)/dev $(VENV)/others  ## every benchmark, single-threaded; figures in build/bench
 	@$(BIN)/fedforget warm-up
 	@$(BIN)/python benchmarks/run_all.py $(BENCH)
 
