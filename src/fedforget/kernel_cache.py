@@ -231,7 +231,8 @@ class KernelCache(caching._Cache):
         place = folder()
         if place is None or not self._enabled:
             return None
-        rest = repr((str(signature), context.codegen().magic_tuple(), versions()))
+        options = context.codegen().magic_tuple(), bool(getattr(numba.config, "BOUNDSCHECK", False))
+        rest = repr((str(signature), options, versions()))
         return place / f"{self._prefix}{hashlib.sha256(rest.encode()).hexdigest()[:16]}.nbc"
 
     def load_overload(self, signature: object, target_context: Any) -> Any:

@@ -165,3 +165,14 @@ def test_nothing_is_left_where_rows_keep_estimates(
 ) -> None:
     monkeypatch.setattr(room, "MARGINS_UP_TO", 0)
     test_nothing_of_a_record_is_left(3, True, True, 1 << 31, rng)
+
+
+def test_slots_that_are_free_hold_nothing_else(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that is taken for them may have held records before; copies of a model hold it all."""
+    ids, values = np.arange(300), rng.random((300, 2))
+    model = OwnedKMeans(values, ids, keys_of_ids(SECRET, ids), ids, Task(3, 1, 300, 0.0, 1 << 31))
+    monkeypatch.setattr(np, "empty", lambda shape, dtype=float: np.full(shape, 77_777, dtype=dtype))
+    model.forget(model.records.in_use()[:200])
+    assert (model.records._free < len(model.records.ids)).all()

@@ -544,6 +544,21 @@ def pickled(model):
 COPIES = {"deepcopy": copy.deepcopy, "pickle": pickled, "twice": lambda m: pickled(pickled(m))}
 
 
+@pytest.mark.parametrize("params", [{}, {"memory_limit": 0}])
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_what_a_caller_does_to_attributes_does_not_reach_the_model(params, is_copy):
+    model = kmeans(**params).fit(X, ids=IDS)
+    if is_copy:
+        model = copy.deepcopy(model)
+    names = ("cluster_centers_", "cluster_sizes_", "labels_", "ids_")
+    before = model.model_digest_, model.inertia_, [getattr(model, name).tolist() for name in names]
+    for name in names:
+        array = getattr(model, name)
+        array[:] = array[0] * 0 if array.dtype.kind in "fi" else "x"
+    after = model.model_digest_, model.inertia_, [getattr(model, name).tolist() for name in names]
+    assert after == before
+
+
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("params", [{}, {"memory_limit": 0}, {"n_clusters": 20, "n_init": 5}])
 def test_a_copy_forgets_for_itself(copied, params, snapshot):

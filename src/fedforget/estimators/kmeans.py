@@ -236,7 +236,7 @@ class KMeans(OwnerEstimator):
 
     @property
     def cluster_sizes_(self) -> Ints:
-        return self._outcome.totals
+        return self._outcome.totals.copy()
 
     @property
     def n_iter_(self) -> int:

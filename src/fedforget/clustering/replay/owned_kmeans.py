@@ -41,6 +41,9 @@ from fedforget.clustering.replay.state import (
 )
 from fedforget.clustering.rounding import Rounding
 
+MANY_GONE = 16
+"""Where one record in so many goes, rows that were given back are overwritten as a whole."""
+
 
 class Outcome(NamedTuple):
     """Where a restart ended.
@@ -190,6 +193,9 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
         drawn = kept.rows, kept.scores, kept.totals, kept.chosen
         working = np.empty((m, d)), np.empty(m), np.empty((kept.rows.shape[2], m)), np.empty(d)
         choices_stand(self._tables[0], *drawn, *change, coarse_of(d), *working, stand)
+        # They are places of records that go.
+        for part in working:
+            part.fill(0.0)
         status[(status == READY) & (stand != STAND)] = RERUN
         self._reusable, self._gone = [], NO_ROWS
         # A record that comes could win any race.
@@ -278,11 +284,18 @@ class RecordReplay(Replay[RecordRestarts, Outcome]):
 
     def _erase_margins(self, margins: Margins, slots: Ints) -> None:
         """Overwrite what rows know of records that have gone."""
-        in_use, free = self._rows_in_use(), self.runs.free[: int(self.runs.pool["free"])]
-        kept = self.rows.labels, margins.reserves, margins.border, margins.border_margins
-        listed = margins.rows["listed"][in_use]
+        labels, reserves = self.rows.labels, margins.reserves
+        free = self.runs.free[: int(self.runs.pool["free"])]
         given_back = free[self._written[free]]
-        erase_from_rows(*kept, in_use, listed, given_back, slots, self._is_gone)
+        if MANY_GONE * len(slots) > len(self._is_gone):
+            # It takes no longer to overwrite these rows as a whole, and only once.
+            labels[given_back], reserves[given_back] = -1, 0.0
+            self._written[given_back] = False
+            given_back = given_back[:0]
+        rows = self._rows_in_use()
+        listed = margins.rows["listed"][rows]
+        kept = labels, reserves, margins.border, margins.border_margins
+        erase_from_rows(*kept, rows, listed, given_back, slots, self._is_gone)
 
     def _prepare_products(self) -> None:
         known = 0 if self.estimates is None else int(self.estimates.count["known"])

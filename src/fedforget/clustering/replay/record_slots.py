@@ -110,7 +110,8 @@ class RecordSlots:
     def _give_back(self, slots: Ints) -> None:
         """Let slots be free."""
         if self.n_free + len(slots) > len(self._free):
-            room = np.empty(2 * (self.n_free + len(slots)), dtype=np.int64)
+            # Copies of a model hold all of it: what memory held before must not be there.
+            room = np.zeros(2 * (self.n_free + len(slots)), dtype=np.int64)
             room[: self.n_free] = self._free[: self.n_free]
             self._free = room
         self._free[self.n_free : self.n_free + len(slots)] = slots
