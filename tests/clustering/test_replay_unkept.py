@@ -9,8 +9,9 @@ from fedforget.clustering.ids import keys_of_ids
 from fedforget.clustering.prf import Secret
 from fedforget.clustering.replay import engine
 from fedforget.clustering.replay.engine import FEWEST_ROWS, NO_BOUND, Task
+from fedforget.clustering.replay.following import LatticeReplay
 from fedforget.clustering.replay.owned_kmeans import OwnedKMeans, RecordReplay
-from followers import make_follower, random_change, replace_points, rows_keep
+from followers import Follower, make_follower, random_change, replace_points, rows_keep
 
 SECRET = Secret(bytes(16))
 AMPLE = 1 << 30
@@ -26,6 +27,11 @@ def owned(values: np.ndarray, ids: np.ndarray, limit: int, **changes: object) ->
 def rows_of(model: OwnedKMeans) -> RecordReplay:
     assert model.replayed is not None
     return model.replayed
+
+
+def rows_of_server(follower: Follower) -> LatticeReplay:
+    assert follower.server._replay is not None
+    return follower.server._replay
 
 
 def state_of(model: OwnedKMeans) -> tuple:
@@ -167,8 +173,7 @@ def test_a_restart_that_was_dropped_returns_when_there_is_room(
 ) -> None:
     with rows_keep(kept):
         follower = make_follower(rng)
-        replay = follower.server._replay
-        assert replay is not None
+        replay = rows_of_server(follower)
         replay._drop()
         assert replay.dropped == {0}
         for _ in range(2):
@@ -198,8 +203,7 @@ def test_rows_that_are_kept_save_work(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("share", [FEWEST_ROWS, 5])
 def test_a_server_keeps_some_rows_of_each_restart(share: int, rng: np.random.Generator) -> None:
     follower = make_follower(rng)
-    replay = follower.server._replay
-    assert replay is not None
+    replay = rows_of_server(follower)
     limit = share * replay.task.n_init * replay.row_bytes
     follower = make_follower(rng, memory_limit=limit)
     unkept = 0
@@ -208,8 +212,7 @@ def test_a_server_keeps_some_rows_of_each_restart(share: int, rng: np.random.Gen
         assert follower.is_right()
         assert follower.server.cached_bytes <= limit
         unkept += follower.server.work.unkept
-    replay = follower.server._replay
-    assert replay is not None
+    replay = rows_of_server(follower)
     assert not replay.dropped
     assert unkept > 0
 
@@ -220,6 +223,5 @@ def test_other_strategies_keep_all_rows_of_a_restart_or_none(
 ) -> None:
     with rows_keep(kept):
         follower = make_follower(rng)
-        replay = follower.server._replay
-        assert replay is not None
+        replay = rows_of_server(follower)
         assert (replay.runs.most == NO_BOUND).all()
