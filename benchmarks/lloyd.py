@@ -139,7 +139,7 @@ def time_fits(case: Case, times: int) -> dict[str, list[float]]:
 
 @dataclass
 class Removals:
-    """Seconds of single removals, and of scikit-learn's fits on what they leave.
+    """Seconds of single removals, and of scikit-learn's fits on what all of them leave.
 
     ``redrawn`` counts those after which a restart had another seed.
     """
@@ -149,11 +149,15 @@ class Removals:
     redrawn: int = 0
 
 
-def removals(model: KMeans, X: np.ndarray, count: int, warm_up: int = WARM_UP) -> Removals:
-    """Random records go one after the other; those of the warm-up are not timed."""
-    gone = np.random.default_rng(1).permutation(len(X))[: warm_up + count]
+def removed(n: int, count: int) -> Ints:
+    """Random records."""
+    return np.random.default_rng(1).permutation(n)[:count]
+
+
+def removals(model: KMeans, n: int, count: int, warm_up: int = WARM_UP) -> Removals:
+    """Some of n records go one after the other; those of the warm-up are not timed."""
     found = Removals([], [])
-    for number, victim in enumerate(gone.tolist()):
+    for number, victim in enumerate(removed(n, warm_up + count).tolist()):
 
         def remove(victim: int = victim) -> object:
             report = model.forget(victim)
@@ -164,9 +168,6 @@ def removals(model: KMeans, X: np.ndarray, count: int, warm_up: int = WARM_UP) -
         if number >= warm_up:
             found.seconds.append(time)
             found.redrawn += bool(report.reseeded)
-    rest = np.delete(X, gone, axis=0)
-    seed = model.random_state
-    found.fits.append(common.timed(lambda: theirs(rest, model.n_clusters, seed))[1])
     return found
 
 
@@ -175,11 +176,13 @@ def removals_of_all(case: Case, seconds: float, **options: str) -> Removals:
     states = fewer(seconds, 9, 3, 1)
     count, warm = fewer(seconds, REMOVALS, REMOVALS, 5), fewer(seconds, WARM_UP, WARM_UP, 1)
     found = Removals([], [])
+    of_each = -(-count // states)
+    rest = np.delete(case.X, removed(len(case.X), warm + of_each), axis=0)
     for state in range(states):
-        some = removals(ours(case, state, **options), case.X, -(-count // states), warm)
+        some = removals(ours(case, state, **options), len(case.X), of_each, warm)
         found.seconds += some.seconds
-        found.fits += some.fits
         found.redrawn += some.redrawn
+        found.fits.append(common.timed(partial(theirs, rest, case.n_clusters, state))[1])
     return found
 
 
@@ -299,16 +302,16 @@ def scale(quick: bool) -> None:
     for n in sizes:
         case = Case("", "", blobs(n), 10)
         fits, single, many, turns = [], [], [], []
-        gone = np.random.default_rng(1).permutation(n)[: WARM_UP + 50]
+        gone = removed(n, WARM_UP + 50)
         # Trajectories differ in length from seed to seed.
         models = 3 if quick else 5 if n > 100_000 else 9
         for seed in range(models):
             model, seconds = common.timed(lambda case=case, seed=seed: ours(case, seed))
             fits.append(seconds)
-            single += removals(model, case.X, 50).seconds
+            single += removals(model, n, 50).seconds
             many += batches(case, model, gone, 2 + seed)
             again = ours(case, seed)
-            removals(again, case.X, 50)
+            removals(again, n, 50)
             turns += batches(case, again, gone, 2 + seed, in_turns=True)
         medians.append(float(np.median(single)))
         fit = float(np.median(fits))
@@ -430,7 +433,7 @@ def less_memory(n: int) -> None:
     _, fit = common.timed(lambda: ours(case, 0))
     for name, part in (("all", 1.0), ("half", 0.5), ("a fifth", 0.2), ("none", 0.0)):
         model = ours(case, 0, memory_limit=int(part * needed))
-        seconds = float(np.median(removals(model, case.X, 9, warm_up=1).seconds))
+        seconds = float(np.median(removals(model, n, 9, warm_up=1).seconds))
         unkept = model.n_iter_ + 1 if part == 0.0 else model.forget(n - 1).work.unkept
         figures.record(f"blobs {n:,}, {name}", removal_seconds=seconds, unkept=unkept)
         rows.add_row(name, str(unkept), common.milliseconds(seconds), f"{fit / seconds:.1f}×")
